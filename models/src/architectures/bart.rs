@@ -4,13 +4,13 @@
 use planish_ir::ops::{Attention, Binary, BinaryKind, Embedding, Real, Reshape, Slice};
 use planish_ir::{DType, Dim, Origin, Shape, ValueId};
 
+use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
 use crate::layers::encoder::Activation;
 use crate::layers::seq2seq::{self, CACHED, DECODER_SEQUENCE, Decoder, ENCODER_SEQUENCE, Encoder, Heads, Shared};
 use crate::layers::sinusoidal;
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -42,6 +42,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     // Marks of old checkpoints, then heads of other tasks.
     unused_tensors: &["encoder.version", "decoder.version", "classification_head.", "qa_outputs."],
+    gguf: None,
     build,
 };
 

@@ -4,14 +4,15 @@
 use planish_ir::ops::{Binary, BinaryKind, GeluForm};
 use planish_ir::{DType, Origin, ValueId, Weight};
 
-use crate::architectures::llama::{self, UNUSED_TENSORS};
+use crate::architecture::{Architecture, Interface};
+use crate::architectures::llama::{self, GGUF_NAMES, UNUSED_TENSORS};
 use crate::checkpoint::config_keys::Only;
+use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self, Blocks, Defaults, NormWeight, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Positions};
 use crate::layers::encoder::Activation;
 use crate::layers::rope;
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -24,6 +25,19 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     only: ONLY,
     irrelevant_keys: &[],
     unused_tensors: UNUSED_TENSORS,
+    gguf: Some(&Kind {
+        name: "gemma",
+        class: "GemmaForCausalLM",
+        names: GGUF_NAMES,
+        pairs: false,
+        whole_norms: true,
+        configure: |c| {
+            gguf::config::llama(c)?;
+            c.set("hidden_act", "gelu_pytorch_tanh");
+            c.set("hidden_activation", "gelu_pytorch_tanh");
+            Ok(())
+        },
+    }),
     build,
 };
 

@@ -4,13 +4,15 @@
 use planish_ir::ValueId;
 use planish_ir::ops::{Binary, BinaryKind, Unary, UnaryKind};
 
+use crate::architecture::{Architecture, Interface};
 use crate::architectures::gemma;
-use crate::architectures::llama::UNUSED_TENSORS;
+use crate::architectures::llama::{GGUF_MODEL, UNUSED_TENSORS};
+use crate::checkpoint::gguf::config::{Conversion, Sizes};
+use crate::checkpoint::gguf::{self, Kind, Names};
 use crate::layers::blocks::{self, Blocks, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows::{self, Windows};
 use crate::layers::{decoder, rope};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -34,8 +36,46 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "cache_implementation",
     ],
     unused_tensors: UNUSED_TENSORS,
+    gguf: Some(&Kind {
+        name: "gemma2",
+        class: "Gemma2ForCausalLM",
+        names: GGUF_NAMES,
+        pairs: false,
+        whole_norms: true,
+        configure: configure_gguf,
+    }),
     build,
 };
+
+/// The names of tensors in GGUF files, with norms behind attention and feed-forward.
+pub(crate) const GGUF_NAMES: Names = Names {
+    model: GGUF_MODEL,
+    layers: "model.layers.",
+    layer: &[
+        ("attn_norm", "input_layernorm"),
+        ("attn_q", "self_attn.q_proj"),
+        ("attn_k", "self_attn.k_proj"),
+        ("attn_v", "self_attn.v_proj"),
+        ("attn_output", "self_attn.o_proj"),
+        ("post_attention_norm", "post_attention_layernorm"),
+        ("ffn_norm", "pre_feedforward_layernorm"),
+        ("post_ffw_norm", "post_feedforward_layernorm"),
+        ("ffn_gate", "mlp.gate_proj"),
+        ("ffn_up", "mlp.up_proj"),
+        ("ffn_down", "mlp.down_proj"),
+    ],
+};
+
+fn configure_gguf(c: &mut Conversion<'_>) -> Result<(), String> {
+    let Sizes { hidden, heads, head, layers, window } = gguf::config::llama(c)?;
+    c.set("hidden_activation", "gelu_pytorch_tanh");
+    c.set("sliding_window", window.unwrap_or(4096));
+    // The file does not say it: of the published models, only that with 46 layers scales by features of the model.
+    c.set("query_pre_attn_scalar", if layers == 46 { hidden / heads } else { head });
+    c.set("attn_logit_softcapping", c.number("attn_logit_softcapping")?.unwrap_or(50.0));
+    c.set("final_logit_softcapping", c.number("final_logit_softcapping")?.unwrap_or(30.0));
+    Ok(())
+}
 
 const LOGIT_CAP: &str = "final_logit_softcapping";
 

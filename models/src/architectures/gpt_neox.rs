@@ -4,13 +4,13 @@
 use planish_ir::ops::{Linear, Reshape, Transpose};
 use planish_ir::{Dim, Shape, ValueId};
 
+use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Decoder, Heads, Positions, Scores};
 use crate::layers::encoder::Activation;
 use crate::layers::heads;
 use crate::layers::rope::{self, Rope};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -50,6 +50,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "classifier.",
         "qa_outputs.",
     ],
+    gguf: None,
     build,
 };
 

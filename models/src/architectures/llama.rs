@@ -3,10 +3,12 @@
 
 use planish_ir::ValueId;
 
+use crate::architecture::{Architecture, Interface};
+use crate::checkpoint::gguf::config::Sizes;
+use crate::checkpoint::gguf::{self, Kind, Names, Pair};
 use crate::layers::blocks::{self, Blocks, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::{decoder, rope};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -20,8 +22,54 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     // Cuts products into pieces, as they were trained: same result.
     irrelevant_keys: &["pretraining_tp"],
     unused_tensors: UNUSED_TENSORS,
+    gguf: Some(&Kind {
+        name: "llama",
+        class: "LlamaForCausalLM",
+        names: GGUF_NAMES,
+        pairs: true,
+        whole_norms: false,
+        configure: |c| {
+            let Sizes { window, .. } = gguf::config::llama(c)?;
+            c.set("hidden_act", "silu");
+            match window {
+                // The files of Mistral say that they are Llama.
+                Some(window) => {
+                    c.set_model("mistral", "MistralForCausalLM");
+                    c.set("sliding_window", window);
+                }
+                None => {
+                    c.set("attention_bias", c.has("blk.0.attn_q.bias"));
+                    c.set("mlp_bias", c.has("blk.0.ffn_up.bias"));
+                }
+            }
+            Ok(())
+        },
+    }),
     build,
 };
+
+/// The names of tensors in GGUF files, in those of its kin too.
+pub(crate) const GGUF_NAMES: Names = Names {
+    model: GGUF_MODEL,
+    layers: "model.layers.",
+    layer: &[
+        ("attn_norm", "input_layernorm"),
+        ("attn_q", "self_attn.q_proj"),
+        ("attn_k", "self_attn.k_proj"),
+        ("attn_v", "self_attn.v_proj"),
+        ("attn_output", "self_attn.o_proj"),
+        ("attn_q_norm", "self_attn.q_norm"),
+        ("attn_k_norm", "self_attn.k_norm"),
+        ("ffn_norm", "post_attention_layernorm"),
+        ("ffn_gate", "mlp.gate_proj"),
+        ("ffn_up", "mlp.up_proj"),
+        ("ffn_down", "mlp.down_proj"),
+    ],
+};
+
+/// The same, outside of layers.
+pub(crate) const GGUF_MODEL: &[Pair] =
+    &[("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
 
 /// Frequencies that old checkpoints store, then heads of other tasks.
 pub(crate) const UNUSED_TENSORS: &[&str] = &[".rotary_emb.inv_freq", "rotary_emb.inv_freq", "score.", "qa_outputs."];

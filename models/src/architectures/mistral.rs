@@ -1,12 +1,12 @@
 //! Mistral (Jiang et al. 2023, arXiv:2310.06825), as `transformers/models/mistral` has it: Llama
 //! with attention to a window of keys.
 
+use crate::architecture::{Architecture, Interface};
 use crate::architectures::llama::{self, UNUSED_TENSORS};
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows::{self, Windows};
 use crate::layers::{decoder, rope};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -19,6 +19,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     only: &[],
     irrelevant_keys: &[],
     unused_tensors: UNUSED_TENSORS,
+    // Its files say that they are Llama.
+    gguf: None,
     build,
 };
 

@@ -4,12 +4,12 @@
 use planish_ir::ops::{Binary, BinaryKind, LayerNorm, Real};
 use planish_ir::{DType, Origin, ValueId, Weight};
 
+use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Decoder, Heads, Positions, Scores};
 use crate::layers::encoder::Activation;
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -40,6 +40,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     irrelevant_keys: &["activation_dropout", "init_std", "layerdrop"],
     // Heads of other tasks.
     unused_tensors: &["score.", "qa_outputs."],
+    gguf: None,
     build,
 };
 

@@ -1,13 +1,13 @@
 //! Phi-3 (Abdin et al. 2024, arXiv:2404.14219), as `transformers/models/phi3` has it: Llama with
 //! packed projections, and with a part of each head rotated where the configuration says so.
 
+use crate::architecture::{Architecture, Interface};
 use crate::architectures::llama::{self, UNUSED_TENSORS};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows::{self, Windows};
 use crate::layers::{decoder, rope};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -20,6 +20,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     only: &[Only::Off("attention_bias")],
     irrelevant_keys: &[],
     unused_tensors: UNUSED_TENSORS,
+    gguf: None,
     build,
 };
 

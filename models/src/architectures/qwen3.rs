@@ -1,13 +1,14 @@
 //! Qwen3 (Yang et al. 2025, arXiv:2505.09388), as `transformers/models/qwen3` has it: Llama with
 //! heads of queries and keys that are normalized, and windows as Qwen2 has them.
 
-use crate::architectures::llama::{self, UNUSED_TENSORS};
+use crate::architecture::{Architecture, Interface};
+use crate::architectures::llama::{self, GGUF_NAMES, UNUSED_TENSORS};
 use crate::architectures::qwen2;
+use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows;
 use crate::layers::{decoder, rope};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -27,6 +28,17 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     only: &[],
     irrelevant_keys: &[],
     unused_tensors: UNUSED_TENSORS,
+    gguf: Some(&Kind {
+        name: "qwen3",
+        class: "Qwen3ForCausalLM",
+        names: GGUF_NAMES,
+        pairs: false,
+        whole_norms: false,
+        configure: |c| {
+            c.set("attention_bias", c.has("blk.0.attn_q.bias"));
+            gguf::config::llama_with_silu(c)
+        },
+    }),
     build,
 };
 

@@ -4,11 +4,11 @@
 use planish_ir::ops::{Binary, BinaryKind, Cast, CumSum, GeluForm, Slice, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Origin, ValueId, Weight};
 
+use crate::architecture::{Architecture, Interface};
 use crate::architectures::bert::{self, Defaults, LAYER};
 use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation, Settings};
 use crate::layers::heads::{self, MaskedLm, SecondBias};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -29,6 +29,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "classifier.",
         "qa_outputs.",
     ],
+    gguf: None,
     build: |b, task| build(b, task, 50265),
 };
 

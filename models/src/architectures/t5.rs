@@ -4,12 +4,12 @@
 use planish_ir::ops::{Attention, Binary, BinaryKind, Embedding, Gather, Real, Transpose};
 use planish_ir::{DType, Dim, Origin, ValueId};
 
+use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::builder::Builder;
 use crate::layers::encoder::Activation;
 use crate::layers::relative::{Buckets, relative_positions};
 use crate::layers::seq2seq::{self, CACHED, DECODER_SEQUENCE, Decoder, ENCODER_SEQUENCE, Encoder, Heads, Shared};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -49,6 +49,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     // Biases by position between decoder and encoder, which old checkpoints store and nothing uses.
     unused_tensors: &["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias."],
+    gguf: None,
     build,
 };
 

@@ -5,11 +5,11 @@ use planish_ir::ops::{Attention, Concat, Expand, Linear, Real, Reshape, Transpos
 use planish_ir::{Dim, Shape, ValueId};
 use serde_json::Value;
 
+use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::builder::{BATCH, Builder};
 use crate::layers::encoder::Activation;
 use crate::layers::heads;
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -38,6 +38,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     irrelevant_keys: &["encoder_stride"],
     // What masked patches are replaced by in training, then heads of other tasks.
     unused_tensors: &["embeddings.mask_token", "pooler.", "classifier.", "decoder."],
+    gguf: None,
     build,
 };
 

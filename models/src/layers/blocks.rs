@@ -5,13 +5,13 @@ use planish_ir::ops::{Binary, BinaryKind, Reshape, Split};
 use planish_ir::{Dim, Shape, ValueId};
 
 use crate::ModelError;
+use crate::architecture::Interface;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::{BATCH, Builder, SEQUENCE};
 use crate::layers::decoder::{Decoder, Heads, Positions, Scores};
 use crate::layers::encoder::Activation;
 use crate::layers::rope::{self, Angles, Rope};
 use crate::layers::windows::Windows;
-use crate::registry::Interface;
 
 /// The configuration keys that are read here, besides those of decoder.rs and rope/parameters.rs.
 pub(crate) const KEYS: &[&str] = &[

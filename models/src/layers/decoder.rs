@@ -5,10 +5,10 @@ use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, CumSum, Flag, Linear,
 use planish_ir::{DType, Dim, ValueId};
 
 use crate::ModelError;
+use crate::architecture::Interface;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::{BATCH, Builder, PAST, SEQUENCE};
 use crate::layers::heads;
-use crate::registry::Interface;
 
 /// The projection to the vocabulary.
 const HEAD: &str = "lm_head";

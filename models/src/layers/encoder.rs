@@ -5,10 +5,10 @@
 use planish_ir::ops::{Attention, Cast, Gelu, GeluForm, Real, Slice, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Op, ValueId};
 
+use crate::architecture::Interface;
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::{Builder, SEQUENCE};
-use crate::registry::Interface;
 use crate::{ModelError, Task};
 
 /// The tasks of an encoder of text.
