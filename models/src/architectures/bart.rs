@@ -312,7 +312,7 @@ fn feed_forward(
 ) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("{layer}{name}");
     let up = b.linear(x, &at("fc1"), stack.intermediate, s.hidden)?;
-    let active = b.emit(s.activation.of(up), &at("activation"))?;
+    let active = s.activation.apply(b, up, &at("activation"))?;
     let down = b.linear(active, &at("fc2"), s.hidden, stack.intermediate)?;
     let sum = b.add(down, x, &at("add"))?;
     b.layer_norm(sum, &at("final_layer_norm"), s.hidden, EPS)

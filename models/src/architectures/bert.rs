@@ -151,7 +151,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
             heads::classify(b, s.hidden, pooled, "classifier")?;
         }
         Task::TokenClassification => heads::classify(b, s.hidden, hidden, "classifier")?,
-        Task::QuestionAnswering => heads::answer(b, &s, hidden)?,
+        Task::QuestionAnswering => heads::answer(b, s.hidden, hidden, "qa_outputs")?,
         Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
             return Err(ARCHITECTURE.without(task));
         }

@@ -4,8 +4,9 @@ use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::Size;
 use crate::checkpoint::gguf::config::Conversion;
 use crate::checkpoint::gguf::{Kind, Names};
+use crate::layers::attention::{Heads, Scores, Text};
 use crate::layers::builder::Builder;
-use crate::layers::decoder::{self, Decoder, Heads, Positions, Scores};
+use crate::layers::decoder::{self, Decoder, Positions};
 use crate::layers::encoder::Activation;
 use crate::{ModelError, Task};
 
@@ -127,11 +128,11 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
 
         let normal = b.layer_norm(x, &at("ln_2"), hidden, eps)?;
         let up = b.conv1d(normal, &at("mlp.c_fc"), intermediate, hidden)?;
-        let active = b.emit(activation.of(up), &at("mlp.act"))?;
+        let active = activation.apply(b, up, &at("mlp.act"))?;
         let down = b.conv1d(active, &at("mlp.c_proj"), hidden, intermediate)?;
         x = b.add(down, x, &at("mlp.add"))?;
     }
     let x = b.layer_norm(x, "ln_f", hidden, eps)?;
-    let logits = decoder.logits(b, x, hidden, "wte.weight", true)?;
+    let logits = decoder.logits(b, x, hidden, "wte.weight", true, false)?;
     Ok(decoder.finish(b, logits))
 }

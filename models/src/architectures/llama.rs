@@ -1,12 +1,9 @@
-//! Llama (Touvron et al. 2023, arXiv:2302.13971), as `transformers/models/llama` has it, and the
-//! order of layers that its kin have too.
-
-use planish_ir::ValueId;
+//! Llama (Touvron et al. 2023, arXiv:2302.13971), as `transformers/models/llama` has it.
 
 use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::gguf::config::Sizes;
 use crate::checkpoint::gguf::{self, Kind, Names, Pair};
-use crate::layers::blocks::{self, Blocks, Defaults, Settings};
+use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::{decoder, rope};
 use crate::{ModelError, Task};
@@ -17,7 +14,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     base: "model",
     renamed: &[],
     tasks: &[Task::TextGeneration],
-    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["attention_bias", "hidden_act", "mlp_bias"]],
+    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["attention_bias", "hidden_act", "mlp_bias", "rms_norm_eps"]],
     only: &[],
     // Cuts products into pieces, as they were trained: same result.
     irrelevant_keys: &["pretraining_tp"],
@@ -76,37 +73,7 @@ pub(crate) const UNUSED_TENSORS: &[&str] = &[".rotary_emb.inv_freq", "rotary_emb
 
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     let mut s = Settings::read(b, &Defaults::LLAMA)?;
-    let bias = b.config.boolean("attention_bias", false)?;
-    (s.input_bias, s.output_bias) = (bias, bias);
+    s.read_attention_bias(b, false)?;
     s.feed_forward_bias = b.config.boolean("mlp_bias", false)?;
-    decoder(b, &s)
-}
-
-/// The whole model.
-pub(crate) fn decoder(b: &mut Builder<'_>, s: &Settings) -> Result<Interface, ModelError> {
-    let mut blocks = Blocks::new(b, s)?;
-    let x = blocks.embed(b)?;
-    let x = layers(b, &mut blocks, s, x)?;
-    let logits = blocks.logits(b, x, false)?;
-    Ok(blocks.finish(b, logits))
-}
-
-/// All layers, each with a norm before attention and one before the feed-forward, and the last norm.
-pub(crate) fn layers(
-    b: &mut Builder<'_>,
-    blocks: &mut Blocks<'_>,
-    s: &Settings,
-    mut x: ValueId,
-) -> Result<ValueId, ModelError> {
-    for layer in 0..s.layers.value {
-        let at = |name: &str| format!("layers.{layer}.{name}");
-        let normal = blocks.norm(b, x, &at("input_layernorm"))?;
-        let attended = blocks.attention(b, normal, layer, &at("self_attn"))?;
-        x = b.add(attended, x, &at("self_attn.add"))?;
-
-        let normal = blocks.norm(b, x, &at("post_attention_layernorm"))?;
-        let gated = blocks.feed_forward(b, normal, &at("mlp"))?;
-        x = b.add(gated, x, &at("mlp.add"))?;
-    }
-    blocks.norm(b, x, "norm")
+    blocks::decoder(b, &s)
 }

@@ -3,19 +3,36 @@
 
 pub(crate) mod bart;
 pub(crate) mod bert;
+pub(crate) mod cohere;
+pub(crate) mod cohere2;
 pub(crate) mod distilbert;
+pub(crate) mod ernie4_5;
+pub(crate) mod eurobert;
+pub(crate) mod exaone4;
 pub(crate) mod gemma;
 pub(crate) mod gemma2;
+pub(crate) mod gemma3;
+pub(crate) mod glm4;
 pub(crate) mod gpt2;
 pub(crate) mod gpt_neox;
+pub(crate) mod granite;
+pub(crate) mod helium;
 pub(crate) mod llama;
 pub(crate) mod marian;
 pub(crate) mod mistral;
+pub(crate) mod modernbert;
+pub(crate) mod nemotron;
+pub(crate) mod olmo2;
+pub(crate) mod olmo3;
 pub(crate) mod opt;
+pub(crate) mod phi;
 pub(crate) mod phi3;
 pub(crate) mod qwen2;
 pub(crate) mod qwen3;
 pub(crate) mod roberta;
+pub(crate) mod smollm3;
+pub(crate) mod stablelm;
+pub(crate) mod starcoder2;
 pub(crate) mod t5;
 pub(crate) mod vit;
 
@@ -27,19 +44,36 @@ pub const ARCHITECTURES: &[Architecture] = &[
     bart::ARCHITECTURE,
     bert::ARCHITECTURE,
     roberta::CAMEMBERT,
+    cohere::ARCHITECTURE,
+    cohere2::ARCHITECTURE,
     distilbert::ARCHITECTURE,
+    ernie4_5::ARCHITECTURE,
+    eurobert::ARCHITECTURE,
+    exaone4::ARCHITECTURE,
     gemma::ARCHITECTURE,
     gemma2::ARCHITECTURE,
+    gemma3::ARCHITECTURE,
+    glm4::ARCHITECTURE,
     gpt2::ARCHITECTURE,
     gpt_neox::ARCHITECTURE,
+    granite::ARCHITECTURE,
+    helium::ARCHITECTURE,
     llama::ARCHITECTURE,
     marian::ARCHITECTURE,
     mistral::ARCHITECTURE,
+    modernbert::ARCHITECTURE,
+    nemotron::ARCHITECTURE,
+    olmo2::ARCHITECTURE,
+    olmo3::ARCHITECTURE,
     opt::ARCHITECTURE,
+    phi::ARCHITECTURE,
     phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
     qwen3::ARCHITECTURE,
     roberta::ARCHITECTURE,
+    smollm3::ARCHITECTURE,
+    stablelm::ARCHITECTURE,
+    starcoder2::ARCHITECTURE,
     t5::ARCHITECTURE,
     vit::ARCHITECTURE,
     roberta::XLM_ROBERTA,

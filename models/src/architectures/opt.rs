@@ -7,8 +7,9 @@ use planish_ir::{DType, Origin, ValueId, Weight};
 use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
+use crate::layers::attention::{Heads, Scores, Text};
 use crate::layers::builder::Builder;
-use crate::layers::decoder::{self, Decoder, Heads, Positions, Scores};
+use crate::layers::decoder::{self, Decoder, Positions};
 use crate::layers::encoder::Activation;
 use crate::{ModelError, Task};
 
@@ -124,7 +125,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
         })?;
         x = norm.around(b, x, &at("final_layer_norm"), |b, x| {
             let up = b.projection(x, &at("fc1"), [s.intermediate, s.hidden], s.bias)?;
-            let active = b.emit(s.activation.of(up), &at("activation_fn"))?;
+            let active = s.activation.apply(b, up, &at("activation_fn"))?;
             b.projection(active, &at("fc2"), [s.hidden, s.intermediate], s.bias)
         })?;
     }
@@ -134,7 +135,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     if projected {
         x = b.projection(x, "decoder.project_out", [s.embedded, s.hidden], false)?;
     }
-    let logits = decoder.logits(b, x, s.embedded, &format!("{EMBEDDINGS}.weight"), true)?;
+    let logits = decoder.logits(b, x, s.embedded, &format!("{EMBEDDINGS}.weight"), true, false)?;
     Ok(decoder.finish(b, logits))
 }
 

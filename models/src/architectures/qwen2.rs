@@ -2,7 +2,7 @@
 //! biases of queries, keys and values, and windows in the upper layers where they are switched on.
 
 use crate::architecture::{Architecture, Interface};
-use crate::architectures::llama::{self, GGUF_NAMES, UNUSED_TENSORS};
+use crate::architectures::llama::{GGUF_NAMES, UNUSED_TENSORS};
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self, Defaults, Settings};
@@ -17,7 +17,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     base: "model",
     renamed: &[],
     tasks: &[Task::TextGeneration],
-    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, WINDOW_KEYS, &["hidden_act"]],
+    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, WINDOW_KEYS, &["hidden_act", "rms_norm_eps"]],
     only: &[],
     irrelevant_keys: &[],
     unused_tensors: UNUSED_TENSORS,
@@ -39,7 +39,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     )?;
     s.input_bias = true;
     s.windows = windows(b.config, s.layers)?;
-    llama::decoder(b, &s)
+    blocks::decoder(b, &s)
 }
 
 /// What the configuration says of windows, besides [`windows::KEYS`].

@@ -2,10 +2,10 @@
 //! heads of queries and keys that are normalized, and windows as Qwen2 has them.
 
 use crate::architecture::{Architecture, Interface};
-use crate::architectures::llama::{self, GGUF_NAMES, UNUSED_TENSORS};
+use crate::architectures::llama::{GGUF_NAMES, UNUSED_TENSORS};
 use crate::architectures::qwen2;
 use crate::checkpoint::gguf::{self, Kind};
-use crate::layers::blocks::{self, Defaults, Settings};
+use crate::layers::blocks::{self, Defaults, HeadNorms, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows;
 use crate::layers::{decoder, rope};
@@ -23,7 +23,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         blocks::KEYS,
         windows::KEYS,
         qwen2::WINDOW_KEYS,
-        &["attention_bias", "hidden_act"],
+        &["attention_bias", "hidden_act", "rms_norm_eps"],
     ],
     only: &[],
     irrelevant_keys: &[],
@@ -54,9 +54,8 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
             ..Defaults::LLAMA
         },
     )?;
-    let bias = b.config.boolean("attention_bias", false)?;
-    (s.input_bias, s.output_bias) = (bias, bias);
-    s.head_norms = true;
+    s.read_attention_bias(b, false)?;
+    s.head_norms = HeadNorms::Each;
     s.windows = qwen2::windows(b.config, s.layers)?;
-    llama::decoder(b, &s)
+    blocks::decoder(b, &s)
 }

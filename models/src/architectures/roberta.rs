@@ -83,7 +83,7 @@ fn build(b: &mut Builder<'_>, task: Task, default_vocabulary: usize) -> Result<I
             heads::classify(b, s.hidden, pooled, "classifier.out_proj")?;
         }
         Task::TokenClassification => heads::classify(b, s.hidden, hidden, "classifier")?,
-        Task::QuestionAnswering => heads::answer(b, &s, hidden)?,
+        Task::QuestionAnswering => heads::answer(b, s.hidden, hidden, "qa_outputs")?,
         Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
             return Err(ARCHITECTURE.without(task));
         }

@@ -228,7 +228,7 @@ fn feed_forward(b: &mut Builder<'_>, s: &Settings, x: ValueId, path: &str) -> Re
     let normal = b.rms_norm(x, &at("layer_norm"), s.hidden, s.eps)?;
     let first = if s.gated { "DenseReluDense.wi_0" } else { "DenseReluDense.wi" };
     let up = b.projection(normal, &at(first), shape, false)?;
-    let mut active = b.emit(s.activation.of(up), &at("DenseReluDense.act"))?;
+    let mut active = s.activation.apply(b, up, &at("DenseReluDense.act"))?;
     if s.gated {
         let up = b.projection(normal, &at("DenseReluDense.wi_1"), shape, false)?;
         active = b.emit(Binary { kind: BinaryKind::Mul, a: active, b: up }, &at("DenseReluDense.mul"))?;
