@@ -16,17 +16,19 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read what they wrote"))]
 
+mod accept;
+mod architecture;
 mod architectures;
 mod checkpoint;
 mod error;
 mod layers;
 mod load;
-mod registry;
 mod task;
 
+pub use architecture::Architecture;
+pub use architectures::ARCHITECTURES;
 pub use checkpoint::safetensors::{MAX_HEADER_BYTES, StoredTensor, WeightFile};
 pub use checkpoint::{COMPANIONS, Checkpoint, SourceFile};
 pub use error::ModelError;
 pub use load::{IdRange, LengthDependence, LoadOptions, Loaded, Part, load};
-pub use registry::{ARCHITECTURES, Architecture};
 pub use task::Task;

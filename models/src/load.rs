@@ -1,9 +1,12 @@
 //! From an opened checkpoint to a verified graph.
 
+use std::path::Path;
+
 use planish_ir::Graph;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::accept::{self, Accepted, accept};
+use crate::accept::{self, Accepted, accept};
+use crate::architectures::ARCHITECTURES;
 use crate::layers::builder::Builder;
 use crate::{Checkpoint, ModelError, Task};
 
@@ -67,6 +70,18 @@ pub enum LengthDependence {
     Never,
     /// They do in texts of at least so many tokens.
     From(usize),
+}
+
+impl Checkpoint {
+    /// Opens a checkpoint: a folder, a `.safetensors` file with `config.json` beside it, an index of shards, or a `.gguf`
+    /// file.
+    ///
+    /// # Errors
+    /// When a file is missing, unreadable or malformed, or shards and index disagree.
+    pub fn open(path: &Path) -> Result<Self, ModelError> {
+        let kinds: Vec<_> = ARCHITECTURES.iter().filter_map(|architecture| architecture.gguf).collect();
+        Self::open_one_of(path, &kinds)
+    }
 }
 
 /// Builds the graphs of a checkpoint. No tensor is read, unless a copy of a shared one is stored:

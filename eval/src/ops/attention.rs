@@ -138,7 +138,7 @@ impl Scores<'_> {
         [size, value_size]: [usize; 2],
     ) -> Vec<T> {
         let all = self.takes_part.is_none_or(|t| !t.contains(&true));
-        if let (Some(takes_part), false) = (self.takes_part, all || self.op.causal.0) {
+        if let (Some(takes_part), false) = (self.takes_part, all || self.op.goes_by_position()) {
             // Not even an infinite value of a key that takes no part reaches the sum.
             let rows = value.chunks_mut(value_size.max(1)).zip(takes_part);
             rows.filter(|(_, takes_part)| !**takes_part).for_each(|(row, _)| row.fill(0.0));
@@ -186,11 +186,11 @@ impl Scores<'_> {
 
     /// Whether causality and window let a query see a key.
     fn sees(&self, query: usize, key: usize) -> bool {
-        if !self.op.causal.0 {
+        if !self.op.goes_by_position() {
             return true;
         }
         let position = self.keys - self.queries + query;
-        key <= position && self.op.window.is_none_or(|window| position - key < window)
+        (!self.op.causal.0 || key <= position) && self.op.window.is_none_or(|window| position.abs_diff(key) < window)
     }
 }
 

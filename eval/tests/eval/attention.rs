@@ -166,6 +166,18 @@ fn a_causal_query_sees_what_came_before_it_and_itself() {
 }
 
 #[test]
+fn a_window_without_causality_is_on_both_sides() {
+    let [q, k, v] = qkv(5, 7);
+    let window = formed(&[&q, &k, &v], 2, |a, _| Attention { window: Some(2), ..a }).remove(0);
+    for i in 0..5 {
+        let seen = i.saturating_sub(1)..(i + 2).min(5);
+        let query = rows(&q, i..i + 1);
+        let near = attention([&query, &rows(&k, seen.clone()), &rows(&v, seen)], None, 2, 0.5);
+        assert_close(&rows(&window, i..i + 1), &near.to_f64(), 1e-15);
+    }
+}
+
+#[test]
 fn softcap_and_bias_by_hand() {
     // Scaled scores are 0 and 4, capped 0 and 2 tanh 2; the bias makes both weigh the same.
     let (q, k) = (tensor(&[1, 1, 1], vec![1.0]), tensor(&[1, 2, 1], vec![0.0, 8.0]));

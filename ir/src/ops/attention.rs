@@ -45,7 +45,8 @@ payload! {
             /// keys as queries; or no fewer, where `k` has all keys as caches hold them: queries are at the
             /// positions of the last keys.
             causal: Flag,
-            /// Of the keys up to its own position, a query leaves out all but this many.
+            /// A query leaves out the keys whose positions are this far from its own or farther: of those before it where
+            /// attention is causal, else on both sides. There are as many keys as for causal attention.
             window: Option<usize>,
             /// Scaled scores `s` become `softcap * tanh(s / softcap)`; positive.
             softcap: Option<Real>,
@@ -81,6 +82,12 @@ impl Attention {
     #[must_use]
     pub fn kv_heads(&self) -> usize {
         self.kv_heads.unwrap_or(self.heads)
+    }
+
+    /// Whether a query leaves out keys by their positions.
+    #[must_use]
+    pub fn goes_by_position(&self) -> bool {
+        self.causal.0 || self.window.is_some()
     }
 
     /// Whether `k` is all keys, as a cache holds them: there are no fewer than queries, as far as that is known.
@@ -126,13 +133,11 @@ impl TypeRule for Attention {
             let fits = [q.dtype, DType::F32].contains(&bias.dtype) && broadcast(&bias.shape, &scores)? == scores;
             ensure(fits, || format!("`bias` is {bias}, expected what broadcasts to {}{scores}", q.dtype))?;
         }
-        ensure(!self.causal.0 || keys == q.shape[1] || self.keys_of_cache(types, &keys), || {
-            format!("there are {} queries and {keys} new keys; causal attention has as many", q.shape[1])
+        ensure(!self.goes_by_position() || keys == q.shape[1] || self.keys_of_cache(types, &keys), || {
+            format!("there are {} queries and {keys} new keys; attention by positions has as many", q.shape[1])
         })?;
         ensure(self.softcap.is_none_or(|cap| cap.0 > 0.0), || "a softcap is positive".to_owned())?;
-        ensure(self.window != Some(0) && (self.window.is_none() || self.causal.0), || {
-            "a window is at least 1 and causal".to_owned()
-        })?;
+        ensure(self.window != Some(0), || "a window is at least 1".to_owned())?;
         let features = heads.checked_mul(&value_size).ok_or(OVERFLOW)?;
         let mut results = vec![TensorType::new(q.dtype, q.shape.with_dim(2, features))];
         if self.present.0 {

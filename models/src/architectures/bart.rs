@@ -4,13 +4,13 @@
 use planish_ir::ops::{Attention, Binary, BinaryKind, Embedding, Real, Reshape, Slice};
 use planish_ir::{DType, Dim, Origin, Shape, ValueId};
 
+use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
 use crate::layers::encoder::Activation;
 use crate::layers::seq2seq::{self, CACHED, DECODER_SEQUENCE, Decoder, ENCODER_SEQUENCE, Encoder, Heads, Shared};
 use crate::layers::sinusoidal;
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -42,6 +42,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     // Marks of old checkpoints, then heads of other tasks.
     unused_tensors: &["encoder.version", "decoder.version", "classification_head.", "qa_outputs."],
+    gguf: None,
     build,
 };
 
@@ -311,7 +312,7 @@ fn feed_forward(
 ) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("{layer}{name}");
     let up = b.linear(x, &at("fc1"), stack.intermediate, s.hidden)?;
-    let active = b.emit(s.activation.of(up), &at("activation"))?;
+    let active = s.activation.apply(b, up, &at("activation"))?;
     let down = b.linear(active, &at("fc2"), s.hidden, stack.intermediate)?;
     let sum = b.add(down, x, &at("add"))?;
     b.layer_norm(sum, &at("final_layer_norm"), s.hidden, EPS)

@@ -3,12 +3,12 @@
 use planish_ir::ValueId;
 use planish_ir::ops::UnaryKind;
 
+use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::{Config, MAX_SIZE, Size};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation, LayerNames, Settings};
 use crate::layers::heads::{self, MaskedLm, SecondBias};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -30,6 +30,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     // Buffers, then heads of other tasks.
     unused_tensors: &["embeddings.position_ids", "pooler.", "cls.", "classifier.", "qa_outputs."],
+    gguf: None,
     build,
 };
 
@@ -150,7 +151,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
             heads::classify(b, s.hidden, pooled, "classifier")?;
         }
         Task::TokenClassification => heads::classify(b, s.hidden, hidden, "classifier")?,
-        Task::QuestionAnswering => heads::answer(b, &s, hidden)?,
+        Task::QuestionAnswering => heads::answer(b, s.hidden, hidden, "qa_outputs")?,
         Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
             return Err(ARCHITECTURE.without(task));
         }

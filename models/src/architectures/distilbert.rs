@@ -3,11 +3,11 @@
 
 use planish_ir::ops::UnaryKind;
 
+use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::Config;
 use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation, LayerNames, Settings};
 use crate::layers::heads::{self, MaskedLm};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -46,6 +46,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "classifier.",
         "qa_outputs.",
     ],
+    gguf: None,
     build,
 };
 
@@ -107,7 +108,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
             heads::classify(b, s.hidden, pooled, "classifier")?;
         }
         Task::TokenClassification => heads::classify(b, s.hidden, hidden, "classifier")?,
-        Task::QuestionAnswering => heads::answer(b, &s, hidden)?,
+        Task::QuestionAnswering => heads::answer(b, s.hidden, hidden, "qa_outputs")?,
         Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
             return Err(ARCHITECTURE.without(task));
         }

@@ -1,17 +1,18 @@
 //! Gemma (Gemma Team 2024, arXiv:2403.08295), as `transformers/models/gemma` has it: Llama with
 //! scaled embeddings, norms whose weights are stored less 1, and tied embeddings.
 
-use planish_ir::ops::{Binary, BinaryKind, GeluForm};
-use planish_ir::{DType, Origin, ValueId, Weight};
+use planish_ir::ops::GeluForm;
 
-use crate::architectures::llama::{self, UNUSED_TENSORS};
+use crate::architecture::{Architecture, Interface};
+use crate::architectures::llama::{GGUF_NAMES, UNUSED_TENSORS};
 use crate::checkpoint::config_keys::Only;
-use crate::layers::blocks::{self, Blocks, Defaults, NormWeight, Settings};
+use crate::checkpoint::gguf::{self, Kind};
+use crate::layers::blocks::{self, Defaults, EmbeddingScale, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Positions};
 use crate::layers::encoder::Activation;
+use crate::layers::norm::Norm;
 use crate::layers::rope;
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -20,10 +21,28 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     base: "model",
     renamed: &[],
     tasks: &[Task::TextGeneration],
-    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["attention_bias", "hidden_act", "hidden_activation"]],
+    keys: &[
+        decoder::KEYS,
+        rope::KEYS,
+        blocks::KEYS,
+        &["attention_bias", "hidden_act", "hidden_activation", "rms_norm_eps"],
+    ],
     only: ONLY,
     irrelevant_keys: &[],
     unused_tensors: UNUSED_TENSORS,
+    gguf: Some(&Kind {
+        name: "gemma",
+        class: "GemmaForCausalLM",
+        names: GGUF_NAMES,
+        pairs: false,
+        whole_norms: true,
+        configure: |c| {
+            gguf::config::llama(c)?;
+            c.set("hidden_act", "gelu_pytorch_tanh");
+            c.set("hidden_activation", "gelu_pytorch_tanh");
+            Ok(())
+        },
+    }),
     build,
 };
 
@@ -44,11 +63,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
         },
     )?;
     s.activation = activation(b, s.activation)?;
-    let mut blocks = Blocks::new(b, &s)?;
-    let x = embed(b, &blocks, &s)?;
-    let x = llama::layers(b, &mut blocks, &s, x)?;
-    let logits = blocks.logits(b, x, true)?;
-    Ok(blocks.finish(b, logits))
+    blocks::decoder(b, &s)
 }
 
 /// The function that `hidden_act` means: checkpoints that say "gelu" were trained with its
@@ -76,21 +91,10 @@ pub(crate) const ONLY: &[Only] = &[Only::False("use_bidirectional_attention")];
 /// Reads what Gemma and Gemma 2 have in common.
 pub(crate) fn read(b: &Builder<'_>, defaults: &Defaults) -> Result<Settings, ModelError> {
     let mut s = Settings::read(b, defaults)?;
-    let bias = b.config.boolean("attention_bias", false)?;
-    (s.input_bias, s.output_bias) = (bias, bias);
-    s.norm_weight = NormWeight::AroundOne;
+    s.read_attention_bias(b, false)?;
+    s.norm = Norm::RmsAroundOne;
+    s.embedding_scale = EmbeddingScale::Root;
+    s.tied = true;
     s.position_source = Positions::Counted;
     Ok(s)
-}
-
-/// Embeddings times the square root of their size, which the transformers library rounds to the
-/// element type of the checkpoint.
-pub(crate) fn embed(b: &mut Builder<'_>, blocks: &Blocks<'_>, s: &Settings) -> Result<ValueId, ModelError> {
-    let x = blocks.embed(b)?;
-    let stored = b.tensors.dtype("embed_tokens.weight").unwrap_or(DType::F32);
-    let root = Weight::numbers(stored, Vec::new(), &[(s.hidden.value as f64).sqrt()]);
-    let root = root.and_then(|root| root.cast(DType::F32));
-    let root = root.unwrap_or_else(|| unreachable!("a scalar is one number"));
-    let root = b.graph.add_weight("embed_tokens.embed_scale", root, Origin::Config("hidden_size".into()));
-    b.emit(Binary { kind: BinaryKind::Mul, a: x, b: root }, "embed_tokens.mul")
 }

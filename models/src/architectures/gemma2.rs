@@ -1,16 +1,15 @@
 //! Gemma 2 (Gemma Team 2024, arXiv:2408.00118), as `transformers/models/gemma2` has it: Gemma with
 //! norms behind attention and feed-forward too, bounded scores, and windows in every other layer.
 
-use planish_ir::ValueId;
-use planish_ir::ops::{Binary, BinaryKind, Unary, UnaryKind};
-
+use crate::architecture::{Architecture, Interface};
 use crate::architectures::gemma;
-use crate::architectures::llama::UNUSED_TENSORS;
-use crate::layers::blocks::{self, Blocks, Defaults, Settings};
+use crate::architectures::llama::{GGUF_MODEL, UNUSED_TENSORS};
+use crate::checkpoint::gguf::config::{Conversion, Sizes};
+use crate::checkpoint::gguf::{self, Kind, Names};
+use crate::layers::blocks::{self, Around, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows::{self, Windows};
 use crate::layers::{decoder, rope};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -19,80 +18,103 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     base: "model",
     renamed: &[],
     tasks: &[Task::TextGeneration],
-    keys: &[
-        decoder::KEYS,
-        rope::KEYS,
-        blocks::KEYS,
-        windows::KEYS,
-        &["attention_bias", "attn_logit_softcapping", LOGIT_CAP, "hidden_activation", "query_pre_attn_scalar"],
-    ],
+    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, KEYS],
     only: gemma::ONLY,
-    irrelevant_keys: &[
-        // `hidden_activation` counts.
-        "hidden_act",
-        // How Python callers keep the cache.
-        "cache_implementation",
-    ],
+    irrelevant_keys: IRRELEVANT_KEYS,
     unused_tensors: UNUSED_TENSORS,
+    gguf: Some(&Kind {
+        name: "gemma2",
+        class: "Gemma2ForCausalLM",
+        names: GGUF_NAMES,
+        pairs: false,
+        whole_norms: true,
+        configure: configure_gguf,
+    }),
     build,
 };
+
+/// The names of tensors in GGUF files, with norms behind attention and feed-forward.
+pub(crate) const GGUF_NAMES: Names = Names {
+    model: GGUF_MODEL,
+    layers: "model.layers.",
+    layer: &[
+        ("attn_norm", "input_layernorm"),
+        ("attn_q", "self_attn.q_proj"),
+        ("attn_k", "self_attn.k_proj"),
+        ("attn_v", "self_attn.v_proj"),
+        ("attn_output", "self_attn.o_proj"),
+        ("post_attention_norm", "post_attention_layernorm"),
+        ("ffn_norm", "pre_feedforward_layernorm"),
+        ("post_ffw_norm", "post_feedforward_layernorm"),
+        ("ffn_gate", "mlp.gate_proj"),
+        ("ffn_up", "mlp.up_proj"),
+        ("ffn_down", "mlp.down_proj"),
+    ],
+};
+
+fn configure_gguf(c: &mut Conversion<'_>) -> Result<(), String> {
+    let Sizes { hidden, heads, head, layers, window } = gguf::config::llama(c)?;
+    c.set("hidden_activation", "gelu_pytorch_tanh");
+    c.set("sliding_window", window.unwrap_or(4096));
+    // The file does not say it: of the published models, only that with 46 layers scales by features of the model.
+    c.set("query_pre_attn_scalar", if layers == 46 { hidden / heads } else { head });
+    c.set("attn_logit_softcapping", c.number("attn_logit_softcapping")?.unwrap_or(50.0));
+    c.set("final_logit_softcapping", c.number("final_logit_softcapping")?.unwrap_or(30.0));
+    Ok(())
+}
+
+/// The configuration keys that Gemma 3 reads too.
+pub(crate) const KEYS: &[&str] = &[
+    "attention_bias",
+    "attn_logit_softcapping",
+    LOGIT_CAP,
+    "hidden_activation",
+    "query_pre_attn_scalar",
+    "rms_norm_eps",
+];
+
+pub(crate) const IRRELEVANT_KEYS: &[&str] = &[
+    // `hidden_activation` counts.
+    "hidden_act",
+    // How Python callers keep the cache.
+    "cache_implementation",
+];
 
 const LOGIT_CAP: &str = "final_logit_softcapping";
 
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
-    let mut s = gemma::read(
-        b,
-        &Defaults {
-            vocab_size: 256000,
-            max_position_embeddings: 8192,
-            hidden_size: 2304,
-            intermediate_size: 9216,
-            num_hidden_layers: 26,
-            num_attention_heads: 8,
-            num_key_value_heads: Some(4),
-            head_dim: Some(256),
-            activation: ("hidden_activation", "gelu_pytorch_tanh"),
-            ..Defaults::LLAMA
-        },
-    )?;
-    s.scale = 1.0 / b.config.positive("query_pre_attn_scalar", 256.0)?.sqrt();
-    s.softcap = b.config.optional_positive("attn_logit_softcapping", Some(50.0))?;
-    let logit_cap = b.config.optional_positive(LOGIT_CAP, Some(30.0))?;
+    let mut s = read(b, &DEFAULTS, [Some(50.0), Some(30.0)])?;
     let window = b.config.size("sliding_window", 4096)?;
     s.windows = Windows::read(b.config, s.layers, Some(window.value), |layer| layer.is_multiple_of(2))?;
-
-    let mut blocks = Blocks::new(b, &s)?;
-    let x = gemma::embed(b, &blocks, &s)?;
-    let x = layers(b, &mut blocks, &s, x)?;
-    let logits = blocks.logits(b, x, true)?;
-    let logits = match logit_cap {
-        Some(cap) => capped(b, logits, cap)?,
-        None => logits,
-    };
-    Ok(blocks.finish(b, logits))
+    blocks::decoder(b, &s)
 }
 
-/// All layers, each with norms before and behind attention and feed-forward, and the last norm.
-fn layers(b: &mut Builder<'_>, blocks: &mut Blocks<'_>, s: &Settings, mut x: ValueId) -> Result<ValueId, ModelError> {
-    for layer in 0..s.layers.value {
-        let at = |name: &str| format!("layers.{layer}.{name}");
-        let normal = blocks.norm(b, x, &at("input_layernorm"))?;
-        let attended = blocks.attention(b, normal, layer, &at("self_attn"))?;
-        let attended = blocks.norm(b, attended, &at("post_attention_layernorm"))?;
-        x = b.add(attended, x, &at("self_attn.add"))?;
+/// The defaults of a configuration, of Gemma 3 for the most part too.
+pub(crate) const DEFAULTS: Defaults = Defaults {
+    vocab_size: 256000,
+    max_position_embeddings: 8192,
+    hidden_size: 2304,
+    intermediate_size: 9216,
+    num_hidden_layers: 26,
+    num_attention_heads: 8,
+    num_key_value_heads: Some(4),
+    head_dim: Some(256),
+    activation: ("hidden_activation", "gelu_pytorch_tanh"),
+    ..Defaults::LLAMA
+};
 
-        let normal = blocks.norm(b, x, &at("pre_feedforward_layernorm"))?;
-        let gated = blocks.feed_forward(b, normal, &at("mlp"))?;
-        let gated = blocks.norm(b, gated, &at("post_feedforward_layernorm"))?;
-        x = b.add(gated, x, &at("mlp.add"))?;
-    }
-    blocks.norm(b, x, "norm")
-}
-
-/// `cap * tanh(logits / cap)`.
-fn capped(b: &mut Builder<'_>, logits: ValueId, cap: f64) -> Result<ValueId, ModelError> {
-    let cap = b.number(cap, "lm_head.softcap", LOGIT_CAP);
-    let part = b.emit(Binary { kind: BinaryKind::Div, a: logits, b: cap }, "lm_head.div")?;
-    let bounded = b.emit(Unary { kind: UnaryKind::Tanh, x: part }, "lm_head.tanh")?;
-    b.emit(Binary { kind: BinaryKind::Mul, a: bounded, b: cap }, "lm_head.mul")
+/// Reads what Gemma 2 and Gemma 3 have in common; the default bounds are those of scores and of logits.
+pub(crate) fn read(
+    b: &Builder<'_>,
+    defaults: &Defaults,
+    [score_cap, logit_cap]: [Option<f64>; 2],
+) -> Result<Settings, ModelError> {
+    let mut s = gemma::read(b, defaults)?;
+    s.scale = 1.0 / b.config.positive("query_pre_attn_scalar", 256.0)?.sqrt();
+    s.softcap = b.config.optional_positive("attn_logit_softcapping", score_cap)?;
+    s.logit_cap = b.config.optional_positive(LOGIT_CAP, logit_cap)?.map(|cap| (cap, LOGIT_CAP));
+    s.attention_norms = Around { before: Some("input_layernorm"), behind: Some("post_attention_layernorm") };
+    s.feed_forward_norms =
+        Around { before: Some("pre_feedforward_layernorm"), behind: Some("post_feedforward_layernorm") };
+    Ok(s)
 }

@@ -1,10 +1,13 @@
 //! GPT-2 (Radford et al. 2019), as `transformers/models/gpt2` has it.
 
+use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::Size;
+use crate::checkpoint::gguf::config::Conversion;
+use crate::checkpoint::gguf::{Kind, Names};
+use crate::layers::attention::{Heads, Scores, Text};
 use crate::layers::builder::Builder;
-use crate::layers::decoder::{self, Decoder, Heads, Positions, Scores};
+use crate::layers::decoder::{self, Decoder, Positions};
 use crate::layers::encoder::Activation;
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -47,8 +50,48 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     // The causal mask, then heads of other tasks.
     unused_tensors: &[".attn.bias", ".attn.masked_bias", "multiple_choice_head.", "score."],
+    gguf: Some(&Kind {
+        name: "gpt2",
+        class: "GPT2LMHeadModel",
+        names: Names {
+            model: &[
+                ("token_embd", "transformer.wte"),
+                ("position_embd", "transformer.wpe"),
+                ("output_norm", "transformer.ln_f"),
+                ("output", "lm_head"),
+            ],
+            layers: "transformer.h.",
+            layer: &[
+                ("attn_norm", "ln_1"),
+                ("attn_qkv", "attn.c_attn"),
+                ("attn_output", "attn.c_proj"),
+                ("ffn_norm", "ln_2"),
+                ("ffn_up", "mlp.c_fc"),
+                ("ffn_down", "mlp.c_proj"),
+            ],
+        },
+        pairs: false,
+        whole_norms: false,
+        configure: configure_gguf,
+    }),
     build,
 };
+
+fn configure_gguf(c: &mut Conversion<'_>) -> Result<(), String> {
+    let (hidden, heads) = (c.required("embedding_length")?, c.required("attention.head_count")?);
+    c.set("n_embd", hidden);
+    c.set("n_head", heads);
+    c.set("n_layer", c.required("block_count")?);
+    c.set("n_positions", c.required("context_length")?);
+    c.set("n_inner", c.required("feed_forward_length")?);
+    let eps = c.number("attention.layer_norm_epsilon")?;
+    c.set("layer_norm_epsilon", eps.ok_or_else(|| c.unexpected("attention.layer_norm_epsilon", "a number"))?);
+    c.set("activation_function", "gelu_new");
+    if c.size("attention.head_count_kv")?.is_some_and(|own| own != heads) {
+        return Err(c.unexpected("attention.head_count_kv", &format!("{heads}, the number of heads")));
+    }
+    c.check(hidden / heads)
+}
 
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     let config = b.config;
@@ -85,11 +128,11 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
 
         let normal = b.layer_norm(x, &at("ln_2"), hidden, eps)?;
         let up = b.conv1d(normal, &at("mlp.c_fc"), intermediate, hidden)?;
-        let active = b.emit(activation.of(up), &at("mlp.act"))?;
+        let active = activation.apply(b, up, &at("mlp.act"))?;
         let down = b.conv1d(active, &at("mlp.c_proj"), hidden, intermediate)?;
         x = b.add(down, x, &at("mlp.add"))?;
     }
     let x = b.layer_norm(x, "ln_f", hidden, eps)?;
-    let logits = decoder.logits(b, x, hidden, "wte.weight", true)?;
+    let logits = decoder.logits(b, x, hidden, "wte.weight", true, false)?;
     Ok(decoder.finish(b, logits))
 }

@@ -4,13 +4,14 @@
 use planish_ir::ops::{Linear, Reshape, Transpose};
 use planish_ir::{Dim, Shape, ValueId};
 
+use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::{Config, Size};
+use crate::layers::attention::{Heads, Scores, Text};
 use crate::layers::builder::Builder;
-use crate::layers::decoder::{self, Decoder, Heads, Positions, Scores};
+use crate::layers::decoder::{self, Decoder, Positions};
 use crate::layers::encoder::Activation;
 use crate::layers::heads;
 use crate::layers::rope::{self, Rope};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -50,6 +51,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "classifier.",
         "qa_outputs.",
     ],
+    gguf: None,
     build,
 };
 
@@ -75,14 +77,14 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
 
     let rope = Rope::read(config, size, positions, rotary_defaults(config)?)?;
     let mut decoder = Decoder::new(b, vocabulary, rope.longest, Positions::Given, heads)?;
-    let angles = rope.angles(b, decoder.position_ids)?;
+    let angles = rope.angles(b, decoder.position_ids, rope::MODULE)?;
     let mut x = b.embedding(decoder.input_ids, EMBEDDINGS, vocabulary, hidden)?;
     for layer in 0..layers.value {
         let at = |name: &str| format!("layers.{layer}.{name}");
         let normal = b.layer_norm(x, &at("input_layernorm"), hidden, eps)?;
         let [q, k, v] = projections(b, normal, heads, hidden, bias, &at("attention"))?;
-        let q = angles.rotate(b, q, queries, &at("attention.rotary_q"))?;
-        let k = angles.rotate(b, k, queries, &at("attention.rotary_k"))?;
+        let q = angles.rotate(b, q, queries, false, &at("attention.rotary_q"))?;
+        let k = angles.rotate(b, k, queries, false, &at("attention.rotary_k"))?;
         let attended = decoder.attend(b, [q, k, v], Scores::scaled(scale), &at("attention"))?;
         let projected = b.projection(attended, &at("attention.dense"), [hidden, hidden], bias)?;
         let sum = b.add(projected, x, &at("attention.add"))?;
@@ -90,7 +92,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
         let input = if parallel { x } else { sum };
         let normal = b.layer_norm(input, &at("post_attention_layernorm"), hidden, eps)?;
         let up = b.linear(normal, &at("mlp.dense_h_to_4h"), intermediate, hidden)?;
-        let active = b.emit(activation.of(up), &at("mlp.act"))?;
+        let active = activation.apply(b, up, &at("mlp.act"))?;
         let down = b.linear(active, &at("mlp.dense_4h_to_h"), hidden, intermediate)?;
         x = b.add(down, sum, &at("mlp.add"))?;
     }

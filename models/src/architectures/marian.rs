@@ -2,11 +2,11 @@
 //! BART with sinusoidal positions, whose embeddings are not normalized, and whose decoder may have a
 //! vocabulary of its own.
 
+use crate::architecture::{Architecture, Interface};
 use crate::architectures::bart::{self, Defaults, EMBEDDINGS, HEAD, Positions, Settings};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
 use crate::layers::seq2seq::Shared;
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -20,6 +20,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         Only::Off("normalize_embedding"),
         Only::On("static_position_embeddings"),
     ],
+    gguf: None,
     build,
     ..bart::ARCHITECTURE
 };

@@ -1,12 +1,12 @@
 //! Mistral (Jiang et al. 2023, arXiv:2310.06825), as `transformers/models/mistral` has it: Llama
 //! with attention to a window of keys.
 
-use crate::architectures::llama::{self, UNUSED_TENSORS};
+use crate::architecture::{Architecture, Interface};
+use crate::architectures::llama::UNUSED_TENSORS;
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows::{self, Windows};
 use crate::layers::{decoder, rope};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -15,10 +15,12 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     base: "model",
     renamed: &[],
     tasks: &[Task::TextGeneration],
-    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act"]],
+    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act", "rms_norm_eps"]],
     only: &[],
     irrelevant_keys: &[],
     unused_tensors: UNUSED_TENSORS,
+    // Its files say that they are Llama.
+    gguf: None,
     build,
 };
 
@@ -27,5 +29,5 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
         Settings::read(b, &Defaults { max_position_embeddings: 131072, intermediate_size: 14336, ..Defaults::LLAMA })?;
     let window = b.config.optional_size("sliding_window", Some(4096))?;
     s.windows = Windows::read(b.config, s.layers, window, |_| true)?;
-    llama::decoder(b, &s)
+    blocks::decoder(b, &s)
 }

@@ -1,19 +1,95 @@
-//! One file for each architecture: the names of its weights, the keys of its configuration, and its graph.
+//! One file for each architecture: the names of its weights, the keys of its configuration, and its graph. To add one: a
+//! file with its `ARCHITECTURE`, its module here, and a line in [`ARCHITECTURES`].
 
 pub(crate) mod bart;
 pub(crate) mod bert;
+pub(crate) mod cohere;
+pub(crate) mod cohere2;
 pub(crate) mod distilbert;
+pub(crate) mod ernie4_5;
+pub(crate) mod eurobert;
+pub(crate) mod exaone4;
 pub(crate) mod gemma;
 pub(crate) mod gemma2;
+pub(crate) mod gemma3;
+pub(crate) mod glm4;
 pub(crate) mod gpt2;
 pub(crate) mod gpt_neox;
+pub(crate) mod granite;
+pub(crate) mod helium;
 pub(crate) mod llama;
 pub(crate) mod marian;
 pub(crate) mod mistral;
+pub(crate) mod modernbert;
+pub(crate) mod nemotron;
+pub(crate) mod olmo2;
+pub(crate) mod olmo3;
 pub(crate) mod opt;
+pub(crate) mod phi;
 pub(crate) mod phi3;
 pub(crate) mod qwen2;
 pub(crate) mod qwen3;
 pub(crate) mod roberta;
+pub(crate) mod smollm3;
+pub(crate) mod stablelm;
+pub(crate) mod starcoder2;
 pub(crate) mod t5;
 pub(crate) mod vit;
+
+use crate::Architecture;
+
+/// Every architecture that can be loaded.
+pub const ARCHITECTURES: &[Architecture] = &[
+    // In the order of their names, which is that of messages.
+    bart::ARCHITECTURE,
+    bert::ARCHITECTURE,
+    roberta::CAMEMBERT,
+    cohere::ARCHITECTURE,
+    cohere2::ARCHITECTURE,
+    distilbert::ARCHITECTURE,
+    ernie4_5::ARCHITECTURE,
+    eurobert::ARCHITECTURE,
+    exaone4::ARCHITECTURE,
+    gemma::ARCHITECTURE,
+    gemma2::ARCHITECTURE,
+    gemma3::ARCHITECTURE,
+    glm4::ARCHITECTURE,
+    gpt2::ARCHITECTURE,
+    gpt_neox::ARCHITECTURE,
+    granite::ARCHITECTURE,
+    helium::ARCHITECTURE,
+    llama::ARCHITECTURE,
+    marian::ARCHITECTURE,
+    mistral::ARCHITECTURE,
+    modernbert::ARCHITECTURE,
+    nemotron::ARCHITECTURE,
+    olmo2::ARCHITECTURE,
+    olmo3::ARCHITECTURE,
+    opt::ARCHITECTURE,
+    phi::ARCHITECTURE,
+    phi3::ARCHITECTURE,
+    qwen2::ARCHITECTURE,
+    qwen3::ARCHITECTURE,
+    roberta::ARCHITECTURE,
+    smollm3::ARCHITECTURE,
+    stablelm::ARCHITECTURE,
+    starcoder2::ARCHITECTURE,
+    t5::ARCHITECTURE,
+    vit::ARCHITECTURE,
+    roberta::XLM_ROBERTA,
+];
+
+impl Architecture {
+    /// The architecture of a `model_type`.
+    #[must_use]
+    pub fn find(model_type: &str) -> Option<&'static Architecture> {
+        ARCHITECTURES.iter().find(|a| a.model_type == model_type)
+    }
+
+    /// The architecture of a class of the transformers library such as `BertForMaskedLM`.
+    pub(crate) fn of_class(class: &str) -> Option<&'static Architecture> {
+        const AFTER_PREFIX: &[&str] = &["For", "Model", "LMHeadModel"];
+        let rest = |a: &Architecture| class.strip_prefix(a.class_prefix);
+        ARCHITECTURES.iter().find(|a| rest(a).is_some_and(|r| AFTER_PREFIX.iter().any(|p| r.starts_with(p))))
+    }
+}

@@ -4,12 +4,13 @@
 use planish_ir::ops::{Binary, BinaryKind, LayerNorm, Real};
 use planish_ir::{DType, Origin, ValueId, Weight};
 
+use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
+use crate::layers::attention::{Heads, Scores, Text};
 use crate::layers::builder::Builder;
-use crate::layers::decoder::{self, Decoder, Heads, Positions, Scores};
+use crate::layers::decoder::{self, Decoder, Positions};
 use crate::layers::encoder::Activation;
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -40,6 +41,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     irrelevant_keys: &["activation_dropout", "init_std", "layerdrop"],
     // Heads of other tasks.
     unused_tensors: &["score.", "qa_outputs."],
+    gguf: None,
     build,
 };
 
@@ -123,7 +125,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
         })?;
         x = norm.around(b, x, &at("final_layer_norm"), |b, x| {
             let up = b.projection(x, &at("fc1"), [s.intermediate, s.hidden], s.bias)?;
-            let active = b.emit(s.activation.of(up), &at("activation_fn"))?;
+            let active = s.activation.apply(b, up, &at("activation_fn"))?;
             b.projection(active, &at("fc2"), [s.hidden, s.intermediate], s.bias)
         })?;
     }
@@ -133,7 +135,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     if projected {
         x = b.projection(x, "decoder.project_out", [s.embedded, s.hidden], false)?;
     }
-    let logits = decoder.logits(b, x, s.embedded, &format!("{EMBEDDINGS}.weight"), true)?;
+    let logits = decoder.logits(b, x, s.embedded, &format!("{EMBEDDINGS}.weight"), true, false)?;
     Ok(decoder.finish(b, logits))
 }
 

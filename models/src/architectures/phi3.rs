@@ -1,13 +1,13 @@
 //! Phi-3 (Abdin et al. 2024, arXiv:2404.14219), as `transformers/models/phi3` has it: Llama with
 //! packed projections, and with a part of each head rotated where the configuration says so.
 
-use crate::architectures::llama::{self, UNUSED_TENSORS};
+use crate::architecture::{Architecture, Interface};
+use crate::architectures::llama::UNUSED_TENSORS;
 use crate::checkpoint::config_keys::Only;
-use crate::layers::blocks::{self, Defaults, Settings};
+use crate::layers::blocks::{self, Defaults, FeedForward, Projections, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows::{self, Windows};
 use crate::layers::{decoder, rope};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -16,10 +16,11 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     base: "model",
     renamed: &[],
     tasks: &[Task::TextGeneration],
-    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act"]],
+    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act", "rms_norm_eps"]],
     only: &[Only::Off("attention_bias")],
     irrelevant_keys: &[],
     unused_tensors: UNUSED_TENSORS,
+    gguf: None,
     build,
 };
 
@@ -31,11 +32,12 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
             max_position_embeddings: 4096,
             hidden_size: 3072,
             intermediate_size: 8192,
-            rms_norm_eps: 1e-5,
+            eps: ("rms_norm_eps", 1e-5),
             ..Defaults::LLAMA
         },
     )?;
-    s.packed = true;
+    s.projections = Projections::Packed("qkv_proj");
+    s.feed_forward = FeedForward::Packed { both: "gate_up_proj", down: "down_proj" };
     // What checkpoints of early versions call it. Of the original length the transformers library has a
     // default, which counts before what is among the parameters.
     s.rope = rope::Defaults {
@@ -46,5 +48,5 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     };
     let window = b.config.optional_size("sliding_window", None)?;
     s.windows = Windows::read(b.config, s.layers, window, |_| true)?;
-    llama::decoder(b, &s)
+    blocks::decoder(b, &s)
 }

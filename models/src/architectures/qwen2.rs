@@ -1,13 +1,14 @@
 //! Qwen2 (Yang et al. 2024, arXiv:2407.10671), as `transformers/models/qwen2` has it: Llama with
 //! biases of queries, keys and values, and windows in the upper layers where they are switched on.
 
-use crate::architectures::llama::{self, UNUSED_TENSORS};
+use crate::architecture::{Architecture, Interface};
+use crate::architectures::llama::{GGUF_NAMES, UNUSED_TENSORS};
 use crate::checkpoint::config::{Config, Size};
+use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows::{self, Windows};
 use crate::layers::{decoder, rope};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -16,10 +17,18 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     base: "model",
     renamed: &[],
     tasks: &[Task::TextGeneration],
-    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, WINDOW_KEYS, &["hidden_act"]],
+    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, WINDOW_KEYS, &["hidden_act", "rms_norm_eps"]],
     only: &[],
     irrelevant_keys: &[],
     unused_tensors: UNUSED_TENSORS,
+    gguf: Some(&Kind {
+        name: "qwen2",
+        class: "Qwen2ForCausalLM",
+        names: GGUF_NAMES,
+        pairs: false,
+        whole_norms: false,
+        configure: gguf::config::llama_with_silu,
+    }),
     build,
 };
 
@@ -30,7 +39,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     )?;
     s.input_bias = true;
     s.windows = windows(b.config, s.layers)?;
-    llama::decoder(b, &s)
+    blocks::decoder(b, &s)
 }
 
 /// What the configuration says of windows, besides [`windows::KEYS`].

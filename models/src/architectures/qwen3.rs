@@ -1,13 +1,14 @@
 //! Qwen3 (Yang et al. 2025, arXiv:2505.09388), as `transformers/models/qwen3` has it: Llama with
 //! heads of queries and keys that are normalized, and windows as Qwen2 has them.
 
-use crate::architectures::llama::{self, UNUSED_TENSORS};
+use crate::architecture::{Architecture, Interface};
+use crate::architectures::llama::{GGUF_NAMES, UNUSED_TENSORS};
 use crate::architectures::qwen2;
-use crate::layers::blocks::{self, Defaults, Settings};
+use crate::checkpoint::gguf::{self, Kind};
+use crate::layers::blocks::{self, Defaults, HeadNorms, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows;
 use crate::layers::{decoder, rope};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -22,11 +23,22 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         blocks::KEYS,
         windows::KEYS,
         qwen2::WINDOW_KEYS,
-        &["attention_bias", "hidden_act"],
+        &["attention_bias", "hidden_act", "rms_norm_eps"],
     ],
     only: &[],
     irrelevant_keys: &[],
     unused_tensors: UNUSED_TENSORS,
+    gguf: Some(&Kind {
+        name: "qwen3",
+        class: "Qwen3ForCausalLM",
+        names: GGUF_NAMES,
+        pairs: false,
+        whole_norms: false,
+        configure: |c| {
+            c.set("attention_bias", c.has("blk.0.attn_q.bias"));
+            gguf::config::llama_with_silu(c)
+        },
+    }),
     build,
 };
 
@@ -42,9 +54,8 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
             ..Defaults::LLAMA
         },
     )?;
-    let bias = b.config.boolean("attention_bias", false)?;
-    (s.input_bias, s.output_bias) = (bias, bias);
-    s.head_norms = true;
+    s.read_attention_bias(b, false)?;
+    s.head_norms = HeadNorms::Each;
     s.windows = qwen2::windows(b.config, s.layers)?;
-    llama::decoder(b, &s)
+    blocks::decoder(b, &s)
 }

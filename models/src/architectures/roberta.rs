@@ -4,11 +4,11 @@
 use planish_ir::ops::{Binary, BinaryKind, Cast, CumSum, GeluForm, Slice, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Origin, ValueId, Weight};
 
+use crate::architecture::{Architecture, Interface};
 use crate::architectures::bert::{self, Defaults, LAYER};
 use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation, Settings};
 use crate::layers::heads::{self, MaskedLm, SecondBias};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -29,6 +29,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "classifier.",
         "qa_outputs.",
     ],
+    gguf: None,
     build: |b, task| build(b, task, 50265),
 };
 
@@ -82,7 +83,7 @@ fn build(b: &mut Builder<'_>, task: Task, default_vocabulary: usize) -> Result<I
             heads::classify(b, s.hidden, pooled, "classifier.out_proj")?;
         }
         Task::TokenClassification => heads::classify(b, s.hidden, hidden, "classifier")?,
-        Task::QuestionAnswering => heads::answer(b, &s, hidden)?,
+        Task::QuestionAnswering => heads::answer(b, s.hidden, hidden, "qa_outputs")?,
         Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
             return Err(ARCHITECTURE.without(task));
         }

@@ -4,12 +4,12 @@
 use planish_ir::ops::{Attention, Binary, BinaryKind, Embedding, Gather, Real, Transpose};
 use planish_ir::{DType, Dim, Origin, ValueId};
 
+use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::builder::Builder;
 use crate::layers::encoder::Activation;
 use crate::layers::relative::{Buckets, relative_positions};
 use crate::layers::seq2seq::{self, CACHED, DECODER_SEQUENCE, Decoder, ENCODER_SEQUENCE, Encoder, Heads, Shared};
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -49,6 +49,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     // Biases by position between decoder and encoder, which old checkpoints store and nothing uses.
     unused_tensors: &["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias."],
+    gguf: None,
     build,
 };
 
@@ -227,7 +228,7 @@ fn feed_forward(b: &mut Builder<'_>, s: &Settings, x: ValueId, path: &str) -> Re
     let normal = b.rms_norm(x, &at("layer_norm"), s.hidden, s.eps)?;
     let first = if s.gated { "DenseReluDense.wi_0" } else { "DenseReluDense.wi" };
     let up = b.projection(normal, &at(first), shape, false)?;
-    let mut active = b.emit(s.activation.of(up), &at("DenseReluDense.act"))?;
+    let mut active = s.activation.apply(b, up, &at("DenseReluDense.act"))?;
     if s.gated {
         let up = b.projection(normal, &at("DenseReluDense.wi_1"), shape, false)?;
         active = b.emit(Binary { kind: BinaryKind::Mul, a: active, b: up }, &at("DenseReluDense.mul"))?;

@@ -5,11 +5,11 @@ use planish_ir::ops::{Attention, Concat, Expand, Linear, Real, Reshape, Transpos
 use planish_ir::{Dim, Shape, ValueId};
 use serde_json::Value;
 
+use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::builder::{BATCH, Builder};
 use crate::layers::encoder::Activation;
 use crate::layers::heads;
-use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -38,6 +38,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     irrelevant_keys: &["encoder_stride"],
     // What masked patches are replaced by in training, then heads of other tasks.
     unused_tensors: &["embeddings.mask_token", "pooler.", "classifier.", "decoder."],
+    gguf: None,
     build,
 };
 
@@ -180,7 +181,7 @@ fn block(b: &mut Builder<'_>, s: &Settings, x: ValueId, path: &str) -> Result<Va
 
     let normal = b.layer_norm(x, &at("layernorm_after"), s.hidden, s.eps)?;
     let up = b.linear(normal, &at("intermediate.dense"), s.intermediate, s.hidden)?;
-    let active = b.emit(s.activation.of(up), &at("activation"))?;
+    let active = s.activation.apply(b, up, &at("activation"))?;
     let down = b.linear(active, &at("output.dense"), s.hidden, s.intermediate)?;
     b.add(down, x, &at("add"))
 }
@@ -193,7 +194,7 @@ fn features(b: &mut Builder<'_>, s: &Settings, hidden: ValueId) -> Result<(), Mo
     if b.tensors.contains("pooler.dense.weight") {
         let first = heads::first_token(b, hidden, "pooler.dense")?;
         let pooled = b.linear(first, "pooler.dense", size, s.hidden)?;
-        let active = b.emit(activation.of(pooled), "pooler.dense.activation")?;
+        let active = activation.apply(b, pooled, "pooler.dense.activation")?;
         b.graph.add_output("pooler_output", active);
     }
     Ok(())

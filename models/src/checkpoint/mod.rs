@@ -1,7 +1,6 @@
 //! The files of a checkpoint: one weight file or several shards, `config.json` and what belongs
 //! beside it.
 
-pub(crate) mod accept;
 pub(crate) mod config;
 pub(crate) mod config_keys;
 pub(crate) mod files;
@@ -74,15 +73,11 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint: a folder, a `.safetensors` file with `config.json` beside it, an index of shards, or a `.gguf`
-    /// file.
-    ///
-    /// # Errors
-    /// When a file is missing, unreadable or malformed, or shards and index disagree.
-    pub fn open(path: &Path) -> Result<Self, ModelError> {
+    /// Opens a checkpoint, as [`Checkpoint::open`] does; `.gguf` files are of one of some architectures.
+    pub(crate) fn open_one_of(path: &Path, kinds: &[&'static gguf::Kind]) -> Result<Self, ModelError> {
         let metadata = fs::metadata(path).map_err(|source| not_there(path, source))?;
         if metadata.is_file() && Self::is_gguf(path) {
-            return Self::open_gguf(path);
+            return Self::open_gguf(path, kinds);
         }
         let file_name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let (folder, weights) = if metadata.is_dir() {
@@ -124,8 +119,8 @@ impl Checkpoint {
     }
 
     /// Opens a GGUF file, which has the configuration too.
-    fn open_gguf(path: &Path) -> Result<Self, ModelError> {
-        let gguf::Opened { file, config, gguf } = Gguf::open(path)?;
+    fn open_gguf(path: &Path, kinds: &[&'static gguf::Kind]) -> Result<Self, ModelError> {
+        let gguf::Opened { file, config, gguf } = Gguf::open(path, kinds)?;
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         let name = match stem.as_str() {

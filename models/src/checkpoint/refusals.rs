@@ -152,7 +152,7 @@ pub(super) fn find_weights(folder: &Path) -> Result<PathBuf, ModelError> {
 }
 
 /// What to do with a checkpoint of another architecture, one of those `known` perhaps in other words.
-pub(super) fn other_architecture(name: &str, known: &[&str]) -> String {
+pub(crate) fn other_architecture(name: &str, known: &[&str]) -> String {
     /// How alike two names are at least of which one may stand for the other.
     const ALIKE: f64 = 0.85;
     let likeness = |other: &&&str| strsim::jaro_winkler(name, other);

@@ -157,6 +157,38 @@ impl<'a> Builder<'a> {
         self.emit(LayerNorm { x, weight, bias, eps: Real(eps) }, module)
     }
 
+    /// `torch.nn.LayerNorm` without a bias.
+    pub(crate) fn layer_norm_without_bias(
+        &mut self,
+        x: ValueId,
+        module: &str,
+        size: Size,
+        eps: f64,
+    ) -> Result<ValueId, ModelError> {
+        let weight = self.weight(&[&format!("{module}.weight")], &[size])?;
+        self.emit(LayerNorm { x, weight, bias: None, eps: Real(eps) }, module)
+    }
+
+    /// `torch.nn.LayerNorm` with a weight that is stored less 1, as `NemotronLayerNorm1P` of the transformers library.
+    pub(crate) fn layer_norm_around_one(
+        &mut self,
+        x: ValueId,
+        module: &str,
+        size: Size,
+        eps: f64,
+    ) -> Result<ValueId, ModelError> {
+        let weight = self.weight_around_one(module, size)?;
+        let bias = Some(self.weight(&[&format!("{module}.bias")], &[size])?);
+        self.emit(LayerNorm { x, weight, bias, eps: Real(eps) }, module)
+    }
+
+    /// The weight of a norm that is stored less 1.
+    fn weight_around_one(&mut self, module: &str, size: Size) -> Result<ValueId, ModelError> {
+        let stored = self.weight(&[&format!("{module}.weight")], &[size])?;
+        let one = self.number(1.0, &format!("{module}.one"), "model_type");
+        self.add(stored, one, &format!("{module}.weight.add"))
+    }
+
     /// A number of the configuration: f32[].
     pub(crate) fn number(&mut self, number: f64, name: &str, key: &str) -> ValueId {
         let weight = Weight::numbers(DType::F32, Vec::new(), &[number]);
@@ -181,9 +213,7 @@ impl<'a> Builder<'a> {
         if self.tensors.has_whole_norms() {
             return self.rms_norm(x, module, size, eps);
         }
-        let stored = self.weight(&[&format!("{module}.weight")], &[size])?;
-        let one = self.number(1.0, &format!("{module}.one"), "model_type");
-        let weight = self.add(stored, one, &format!("{module}.weight.add"))?;
+        let weight = self.weight_around_one(module, size)?;
         self.emit(RmsNorm { x, weight, eps: Real(eps) }, module)
     }
 

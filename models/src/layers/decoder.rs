@@ -1,58 +1,21 @@
 //! The parts that decoders share: inputs, causal attention over a cache of keys and values, and the head that
 //! scores the next token. Inputs and outputs are named as Optimum names them.
 
-use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, CumSum, Flag, Linear, Real, Slice};
+use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, CumSum, Flag, Linear, Slice};
 use planish_ir::{DType, Dim, ValueId};
 
 use crate::ModelError;
+use crate::architecture::Interface;
 use crate::checkpoint::config::Size;
+use crate::layers::attention::{Heads, Scores, Text, attention};
 use crate::layers::builder::{BATCH, Builder, PAST, SEQUENCE};
 use crate::layers::heads;
-use crate::registry::Interface;
 
 /// The projection to the vocabulary.
 const HEAD: &str = "lm_head";
 
 /// The configuration keys that all decoders read.
 pub(crate) const KEYS: &[&str] = &["pad_token_id", "tie_word_embeddings"];
-
-/// The heads of a decoder's attention.
-#[derive(Clone, Copy)]
-pub(crate) struct Heads {
-    pub(crate) queries: Size,
-    /// Heads of keys and values: a divisor of those of queries.
-    pub(crate) keys: Size,
-    /// Features of a head.
-    pub(crate) size: Size,
-}
-
-impl Heads {
-    /// Checks what no tensor's shape shows.
-    pub(crate) fn check(self, b: &Builder<'_>) -> Result<Self, ModelError> {
-        match self.queries.value.is_multiple_of(self.keys.value) {
-            true => Ok(self),
-            false => Err(b.config.error(format!("{} is not divisible by {}", self.queries, self.keys))),
-        }
-    }
-}
-
-/// How queries and keys become the scores of an attention.
-#[derive(Clone, Copy)]
-pub(crate) struct Scores {
-    /// The factor of the products.
-    pub(crate) scale: f64,
-    /// How many of the latest keys take part; all where absent.
-    pub(crate) window: Option<usize>,
-    /// Scores `s` become `softcap * tanh(s / softcap)`.
-    pub(crate) softcap: Option<f64>,
-}
-
-impl Scores {
-    /// Scores of all keys.
-    pub(crate) fn scaled(scale: f64) -> Self {
-        Self { scale, window: None, softcap: None }
-    }
-}
 
 /// Where the positions of tokens come from: Optimum gives some types an input for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,44 +61,9 @@ impl Decoder {
         Ok(Self { input_ids, position_ids, vocabulary, positions, heads, mask, present: Vec::new() })
     }
 
-    /// Attention of the next layer, [batch_size, sequence_length, features].
-    pub(crate) fn attend(
-        &mut self,
-        b: &mut Builder<'_>,
-        [q, k, v]: [ValueId; 3],
-        scores: Scores,
-        module: &str,
-    ) -> Result<ValueId, ModelError> {
-        let layer = self.present.len();
-        let Heads { queries, keys, size } = self.heads;
-        let mut past = |what: &str| {
-            let dims = [Dim::symbol(BATCH), keys.signed().into(), Dim::symbol(PAST), size.signed().into()];
-            b.floats(&format!("past_key_values.{layer}.{what}"), dims)
-        };
-        let (past_key, past_value) = (Some(past("key")), Some(past("value")));
-        let attention = Attention {
-            mask: Some(self.mask),
-            past_key,
-            past_value,
-            kv_heads: Some(keys.value).filter(|keys| *keys != queries.value),
-            causal: Flag(true),
-            window: scores.window,
-            softcap: scores.softcap.map(Real),
-            present: Flag(true),
-            ..Attention::new(q, k, v, queries.value, Real(scores.scale))
-        };
-        match b.emit_all(attention, module)?[..] {
-            [result, key, value] => {
-                self.present.push([key, value]);
-                Ok(result)
-            }
-            _ => unreachable!("attention has its keys and values as results"),
-        }
-    }
-
     /// The scores of the vocabulary for each token, by the projection that checkpoints of most decoders
     /// call `lm_head`. Its weight is that of the embeddings where the configuration ties them; `tied` is
-    /// its default.
+    /// its default. `bias` says whether there is one.
     pub(crate) fn logits(
         &self,
         b: &mut Builder<'_>,
@@ -143,10 +71,12 @@ impl Decoder {
         hidden: Size,
         embeddings: &str,
         tied: bool,
+        bias: bool,
     ) -> Result<ValueId, ModelError> {
         let tied = b.config.boolean("tie_word_embeddings", tied)?;
         let weight = heads::vocabulary_weight(b, HEAD, embeddings, tied, [self.vocabulary, hidden])?;
-        score(b, x, weight)
+        let bias = if bias { Some(b.weight(&[&format!("{HEAD}.bias")], &[self.vocabulary])?) } else { None };
+        b.emit(Linear::new(x, weight, bias), HEAD)
     }
 
     /// Adds the outputs: `logits`, then the cache.
@@ -161,6 +91,42 @@ impl Decoder {
             vocab_size: Some(self.vocabulary.value),
             pad_token_id: b.config.any_token("pad_token_id", self.vocabulary),
             ..Interface::default()
+        }
+    }
+}
+
+impl Text for Decoder {
+    fn input_ids(&self) -> ValueId {
+        self.input_ids
+    }
+
+    fn attend(
+        &mut self,
+        b: &mut Builder<'_>,
+        qkv: [ValueId; 3],
+        scores: Scores,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        let layer = self.present.len();
+        let Heads { keys, size, .. } = self.heads;
+        let mut past = |what: &str| {
+            let dims = [Dim::symbol(BATCH), keys.signed().into(), Dim::symbol(PAST), size.signed().into()];
+            b.floats(&format!("past_key_values.{layer}.{what}"), dims)
+        };
+        let (past_key, past_value) = (Some(past("key")), Some(past("value")));
+        let attention = Attention {
+            past_key,
+            past_value,
+            causal: Flag(true),
+            present: Flag(true),
+            ..attention(qkv, self.heads, scores, self.mask)
+        };
+        match b.emit_all(attention, module)?[..] {
+            [result, key, value] => {
+                self.present.push([key, value]);
+                Ok(result)
+            }
+            _ => unreachable!("attention has its keys and values as results"),
         }
     }
 }

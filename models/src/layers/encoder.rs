@@ -2,13 +2,14 @@
 //! layers of self-attention and feed-forward, each with a residual connection and layer
 //! normalization after it.
 
-use planish_ir::ops::{Attention, Cast, Gelu, GeluForm, Real, Slice, Unary, UnaryKind};
-use planish_ir::{DType, Dim, Op, ValueId};
+use planish_ir::ops::{Binary, BinaryKind, Cast, Gelu, GeluForm, Iota, Reshape, Slice, Unary, UnaryKind};
+use planish_ir::{DType, Dim, Shape, ValueId};
 
+use crate::architecture::Interface;
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
+use crate::layers::attention::{Heads, Scores, Text, attention};
 use crate::layers::builder::{Builder, SEQUENCE};
-use crate::registry::Interface;
 use crate::{ModelError, Task};
 
 /// The tasks of an encoder of text.
@@ -64,6 +65,8 @@ impl Settings {
 pub(crate) enum Activation {
     Gelu(GeluForm),
     Unary(UnaryKind),
+    /// `relu(x)^2`.
+    SquaredRelu,
 }
 
 const ACTIVATIONS: &[(&str, Activation)] = &[
@@ -75,6 +78,7 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
     ("gelu_pytorch_tanh", Activation::Gelu(GeluForm::Tanh)),
     ("gelu_python_tanh", Activation::Gelu(GeluForm::Tanh)),
     ("relu", Activation::Unary(UnaryKind::Relu)),
+    ("relu2", Activation::SquaredRelu),
     ("silu", Activation::Unary(UnaryKind::Silu)),
     ("swish", Activation::Unary(UnaryKind::Silu)),
     ("tanh", Activation::Unary(UnaryKind::Tanh)),
@@ -115,10 +119,14 @@ impl Activation {
     }
 
     /// The function of a value.
-    pub(crate) fn of(self, x: ValueId) -> Op {
+    pub(crate) fn apply(self, b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
         match self {
-            Activation::Gelu(form) => Gelu { x, form }.into(),
-            Activation::Unary(kind) => Unary { kind, x }.into(),
+            Activation::Gelu(form) => b.emit(Gelu { x, form }, module),
+            Activation::Unary(kind) => b.emit(Unary { kind, x }, module),
+            Activation::SquaredRelu => {
+                let x = b.emit(Unary { kind: UnaryKind::Relu, x }, &format!("{module}.relu"))?;
+                b.emit(Binary { kind: BinaryKind::Mul, a: x, b: x }, module)
+            }
         }
     }
 }
@@ -142,6 +150,47 @@ pub(crate) struct LayerNames {
 /// The attention mask as attention takes it: which tokens take part, bool[batch_size, sequence_length].
 pub(crate) fn mask(b: &mut Builder<'_>, attention_mask: ValueId) -> Result<ValueId, ModelError> {
     b.emit(Cast { x: attention_mask, to: DType::Bool }, "attention_mask.bool")
+}
+
+/// The tokens of an encoder, as the layers attend to them that it shares with decoders.
+pub(crate) struct TextEncoder {
+    /// i64[batch_size, sequence_length].
+    pub(crate) input_ids: ValueId,
+    heads: Heads,
+    /// bool[batch_size, sequence_length].
+    pub(crate) mask: ValueId,
+}
+
+impl TextEncoder {
+    /// Adds the inputs `input_ids` and `attention_mask`.
+    pub(crate) fn new(b: &mut Builder<'_>, vocabulary: Size, heads: Heads) -> Result<Self, ModelError> {
+        let input_ids = b.input("input_ids", vocabulary.signed());
+        let attention_mask = b.input("attention_mask", 2);
+        Ok(Self { input_ids, heads, mask: mask(b, attention_mask)? })
+    }
+}
+
+impl Text for TextEncoder {
+    fn input_ids(&self) -> ValueId {
+        self.input_ids
+    }
+
+    fn attend(
+        &mut self,
+        b: &mut Builder<'_>,
+        qkv: [ValueId; 3],
+        scores: Scores,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        b.emit(attention(qkv, self.heads, scores, self.mask), module)
+    }
+}
+
+/// The positions 0, 1, 2 ... of tokens: i64[1, sequence_length].
+pub(crate) fn positions(b: &mut Builder<'_>) -> Result<ValueId, ModelError> {
+    let length = Dim::symbol(SEQUENCE);
+    let positions = b.emit(Iota { dtype: DType::I64, length: length.clone() }, "position_ids.range")?;
+    b.emit(Reshape { x: positions, shape: Shape::new([Dim::constant(1), length]) }, "position_ids")
 }
 
 /// The rows of the table `embeddings.position_embeddings` for positions 0, 1, 2 ...:
@@ -189,16 +238,16 @@ fn layer(
     let q = b.linear(x, &at(names.query), s.hidden, s.hidden)?;
     let k = b.linear(x, &at(names.key), s.hidden, s.hidden)?;
     let v = b.linear(x, &at(names.value), s.hidden, s.hidden)?;
-    let head_size = (s.hidden.value / s.heads.value) as f64;
-    let attention = Attention::new(q, k, v, s.heads.value, Real(1.0 / head_size.sqrt()));
-    let attention = Attention { mask: Some(mask), ..attention };
-    let attended = b.emit(attention, &at("attention"))?;
+    let size = Size::derived(s.hidden.value / s.heads.value, "hidden_size / num_attention_heads");
+    let heads = Heads { queries: s.heads, keys: s.heads, size };
+    let scores = Scores::scaled(1.0 / (size.value as f64).sqrt());
+    let attended = b.emit(attention([q, k, v], heads, scores, mask), &at("attention"))?;
     let projected = b.linear(attended, &at(names.output), s.hidden, s.hidden)?;
     let residual = b.add(projected, x, &at("attention.add"))?;
     let x = b.layer_norm(residual, &at(names.attention_norm), s.hidden, s.eps)?;
 
     let up = b.linear(x, &at(names.up), s.intermediate, s.hidden)?;
-    let active = b.emit(s.activation.of(up), &at("activation"))?;
+    let active = s.activation.apply(b, up, &at("activation"))?;
     let down = b.linear(active, &at(names.down), s.hidden, s.intermediate)?;
     let residual = b.add(down, x, &at("add"))?;
     b.layer_norm(residual, &at(names.output_norm), s.hidden, s.eps)

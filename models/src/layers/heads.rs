@@ -1,6 +1,6 @@
 //! Heads on top of a model, and the graph's outputs with them.
 
-use planish_ir::ops::{Gather, Linear, Reshape, Split, Unary, UnaryKind};
+use planish_ir::ops::{Binary, BinaryKind, Cast, Gather, Linear, Reduce, ReduceKind, Reshape, Split, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Origin, Shape, ValueId, Weight};
 
 use crate::ModelError;
@@ -12,6 +12,19 @@ use crate::layers::encoder::{Activation, Settings};
 pub(crate) fn first_token(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
     let indices = b.graph.add_weight(&format!("{module}.first"), Weight::scalar(DType::I64, 0.0), Origin::Unknown);
     b.emit(Gather { x, indices, axis: 1 }, &format!("{module}.first_token"))
+}
+
+/// The mean of the tokens that a mask keeps, bool[batch_size, sequence_length]: [batch_size, sequence_length, hidden] to
+/// [batch_size, hidden].
+pub(crate) fn mean_token(b: &mut Builder<'_>, x: ValueId, mask: ValueId, module: &str) -> Result<ValueId, ModelError> {
+    let at = |name: &str| format!("{module}.{name}");
+    let kept = b.emit(Cast { x: mask, to: DType::F32 }, &at("kept"))?;
+    let column = Shape::new([Dim::symbol(BATCH), Dim::symbol(SEQUENCE), Dim::constant(1)]);
+    let kept = b.emit(Reshape { x: kept, shape: column }, &at("column"))?;
+    let x = b.emit(Binary { kind: BinaryKind::Mul, a: x, b: kept }, &at("mul"))?;
+    let sum = |x| Reduce { kind: ReduceKind::Sum, x, axes: vec![1], keep: false };
+    let (total, count) = (b.emit(sum(x), &at("sum"))?, b.emit(sum(kept), &at("count"))?);
+    b.emit(Binary { kind: BinaryKind::Div, a: total, b: count }, module)
 }
 
 /// A projection of the first token with an activation after it: [batch_size, hidden].
@@ -36,18 +49,17 @@ pub(crate) fn classify(b: &mut Builder<'_>, hidden: Size, x: ValueId, module: &s
 }
 
 /// `start_logits` and `end_logits` of each token.
-pub(crate) fn answer(b: &mut Builder<'_>, s: &Settings, x: ValueId) -> Result<(), ModelError> {
-    const MODULE: &str = "qa_outputs";
+pub(crate) fn answer(b: &mut Builder<'_>, hidden: Size, x: ValueId, module: &str) -> Result<(), ModelError> {
     let labels = b.config.labels()?;
     if labels.value != 2 {
         return Err(b.config.error(format!("question answering has 2 labels, start and end, but {labels}")));
     }
-    let logits = b.linear(x, MODULE, labels, s.hidden)?;
+    let logits = b.linear(x, module, labels, hidden)?;
     let split = Split { x: logits, axis: 2, sizes: vec![1, 1] };
-    let halves = b.graph.emit(split, &format!("{MODULE}.split"), Origin::Module(MODULE.into()))?;
+    let halves = b.graph.emit(split, &format!("{module}.split"), Origin::Module(module.into()))?;
     for (half, name) in halves.into_iter().zip(["start_logits", "end_logits"]) {
         let shape = Shape::new([Dim::symbol(BATCH), Dim::symbol(SEQUENCE)]);
-        let logits = b.emit(Reshape { x: half, shape }, &format!("{MODULE}.{name}"))?;
+        let logits = b.emit(Reshape { x: half, shape }, &format!("{module}.{name}"))?;
         b.graph.add_output(name, logits);
     }
     Ok(())
@@ -99,7 +111,7 @@ pub(crate) struct SecondBias {
 pub(crate) fn fill_mask(b: &mut Builder<'_>, s: &Settings, x: ValueId, names: &MaskedLm) -> Result<(), ModelError> {
     const EMBEDDINGS: &str = "embeddings.word_embeddings.weight";
     let projected = b.linear(x, names.transform, s.hidden, s.hidden)?;
-    let active = b.emit(names.activation.of(projected), &format!("{}.activation", names.transform))?;
+    let active = names.activation.apply(b, projected, &format!("{}.activation", names.transform))?;
     let x = b.layer_norm(active, names.norm, s.hidden, s.eps)?;
 
     let tied = b.config.boolean("tie_word_embeddings", true)?;

@@ -1,10 +1,12 @@
 //! The building blocks of architectures: blocks, heads, positions and the like.
 
+pub(crate) mod attention;
 pub(crate) mod blocks;
 pub(crate) mod builder;
 pub(crate) mod decoder;
 pub(crate) mod encoder;
 pub(crate) mod heads;
+pub(crate) mod norm;
 pub(crate) mod relative;
 pub(crate) mod rope;
 pub(crate) mod seq2seq;

@@ -5,10 +5,10 @@
 use planish_ir::ops::{Attention, Flag, Linear, Real};
 use planish_ir::{Dim, ValueId};
 
+use crate::architecture::Interface;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::{BATCH, Builder};
 use crate::layers::encoder::mask;
-use crate::registry::Interface;
 use crate::{ModelError, Task};
 
 /// The task of an encoder-decoder.

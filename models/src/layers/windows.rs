@@ -8,6 +8,15 @@ use crate::checkpoint::config::{Config, Size};
 /// The configuration keys that say which layers attend to a window, and how many keys it has.
 pub(crate) const KEYS: &[&str] = &["layer_types", "sliding_window"];
 
+/// The configuration keys of models in which every so-manieth layer attends to all keys.
+pub(crate) const PATTERN_KEYS: &[&str] = &["_sliding_window_pattern", "sliding_window_pattern"];
+
+/// Of how many layers the last attends to all keys, where no list says which layers do.
+pub(crate) fn pattern(config: &Config<'_>, default: usize) -> Result<usize, ModelError> {
+    // What transformers 5 writes begins with `_`.
+    Ok(config.given_size(PATTERN_KEYS)?.map_or(default, |size| size.value))
+}
+
 /// Which layers attend to the latest keys only, and how many these are.
 #[derive(Default)]
 pub(crate) struct Windows {

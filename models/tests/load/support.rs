@@ -21,6 +21,18 @@ pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/goldens").join(name)
 }
 
+/// The names of all goldens.
+pub(crate) fn goldens() -> Vec<String> {
+    let all = fs::read_dir(golden("")).unwrap().map(|entry| entry.unwrap().path());
+    let mut names: Vec<String> = all
+        .filter(|path| path.join("config.json").is_file())
+        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+        .collect();
+    assert!(names.len() >= 25, "{names:?}");
+    names.sort_unstable();
+    names
+}
+
 /// Opens and loads.
 pub(crate) fn load_path(path: &Path, options: LoadOptions) -> Result<Loaded, ModelError> {
     load(&Checkpoint::open(path)?, options)

@@ -187,7 +187,7 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
 
 /// Attention as ai.onnx has it since opset 23: with what is left out as an addend.
 fn attention(e: &Emitter<'_>, p: &Attention) -> Result<(Vec<String>, Vec<AttributeProto>), String> {
-    let left_out = p.mask.is_some() || p.causal.0 || p.softcap.is_some();
+    let left_out = p.mask.is_some() || p.goes_by_position() || p.softcap.is_some();
     let cached = p.past_key.is_some() && p.present.0;
     if e.opset < 23 || left_out || !cached || e.graph.ty(p.k).shape.rank() != 3 {
         return Err("legalization turns it into products and a softmax, or into one with a cache and a bias".to_owned());

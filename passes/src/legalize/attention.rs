@@ -152,7 +152,7 @@ fn addend_is_whole(l: &Builder<'_, '_>, attention: &Attention) -> bool {
         }
         _ => false,
     };
-    attention.causal.0 || attention.bias.map_or(attention.mask.is_none(), whole)
+    attention.goes_by_position() || attention.bias.map_or(attention.mask.is_none(), whole)
 }
 
 /// The same attention, where what causality, window and mask leave out is left out by its bias.

@@ -49,7 +49,9 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         let Op::Attention(attention) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
         let like = graph.node(node).outputs[0];
         let name = &graph.value(like).name;
-        if planned.iter().any(|planned| planned.attention == *name) {
+        // The keys of a window on both sides do not end with those of a chunk's queries.
+        let both_sides = attention.window.is_some() && !attention.causal.0;
+        if both_sides || planned.iter().any(|planned| planned.attention == *name) {
             return Ok(Step::Keep);
         }
         let Some(sizes) = sizes(graph, &attention) else { return Ok(Step::Keep) };

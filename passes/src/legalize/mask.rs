@@ -6,7 +6,7 @@ use planish_ir::{BuildError, DType, Dim, ValueId, Weight};
 
 /// Whether an attention leaves keys out.
 pub(super) fn is_needed(attention: &Attention) -> bool {
-    attention.mask.is_some() || attention.causal.0
+    attention.mask.is_some() || attention.goes_by_position()
 }
 
 /// What is added to `scores`, [batch, heads, queries, keys]: 0, or the finite minimum of their type where a
@@ -34,7 +34,7 @@ pub(super) fn added_of(
         }
         None => None,
     };
-    let seen = match attention.causal.0 {
+    let seen = match attention.goes_by_position() {
         true => Some(seen(l, attention)?),
         false => None,
     };
@@ -51,7 +51,7 @@ pub(super) fn added_of(
 /// Whether the mask of an attention leaves out any key of the batch, a scalar. `None` where keys are left out by position,
 /// or there is no mask.
 pub(super) fn leaves_out(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<Option<ValueId>, BuildError> {
-    let Some(mask) = attention.mask.filter(|_| !attention.causal.0) else { return Ok(None) };
+    let Some(mask) = attention.mask.filter(|_| !attention.goes_by_position()) else { return Ok(None) };
     let left_out = l.unary(UnaryKind::Not, mask)?;
     let counted = l.cast(left_out, DType::I32)?;
     // The sum of no elements is defined, and the largest of them is not.
@@ -71,8 +71,16 @@ fn seen(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<ValueId, Build
     // Queries are at the last positions.
     let query = l.emit(Slice { x: key, axis: 0, start, end: keys })?;
     let query = l.reshape(query, [queries, Dim::constant(1)])?;
-    let ahead = l.binary(BinaryKind::Greater, key, query)?;
-    let reached = l.unary(UnaryKind::Not, ahead)?;
+    let reached = match (attention.causal.0, attention.window) {
+        (false, Some(window)) => {
+            let end = l.with_scalar(BinaryKind::Add, query, window as f64)?;
+            l.binary(BinaryKind::Greater, end, key)?
+        }
+        _ => {
+            let ahead = l.binary(BinaryKind::Greater, key, query)?;
+            l.unary(UnaryKind::Not, ahead)?
+        }
+    };
     let Some(window) = attention.window else { return Ok(reached) };
     let end = l.with_scalar(BinaryKind::Add, key, window as f64)?;
     let near = l.binary(BinaryKind::Greater, end, query)?;

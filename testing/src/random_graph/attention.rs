@@ -46,7 +46,7 @@ impl Growing {
             past_value: past[1],
             kv_heads: has(0).then_some(kv_heads),
             causal: Flag(has(4)),
-            window: (has(4) && has(5)).then_some(2),
+            window: has(5).then_some(2),
             softcap: has(6).then_some(Real(1.5)),
             present: Flag(has(7)),
             ..Attention::new(q, new[0], new[1], heads, Real(0.5))

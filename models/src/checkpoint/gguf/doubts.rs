@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::config::Kind;
 use super::header::{Metadata, Value};
+use super::kind::Kind;
 
 /// The special tokens that are named by their ids.
 const SPECIAL: [&str; 4] = ["bos", "eos", "unknown", "padding"];

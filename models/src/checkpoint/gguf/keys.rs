@@ -4,12 +4,14 @@
 pub(super) const IRRELEVANT: &[&str] =
     &["rope.scaling.finetuned", "rope.dimension_sections", "tensor_data_layout", "vocab_size"];
 
-/// Numbers that change the computation in a way that no architecture here follows, unless they are 0 or this.
+/// Numbers that change the computation in a way that an architecture follows only if it asks for them, unless they are 0 or this.
 pub(super) const NEUTRAL: &[(&str, f64)] = &[
     ("attention.clamp_kqv", 0.0),
     ("attention.max_alibi_bias", 0.0),
     ("attention.scale", 0.0),
+    ("attn_logit_softcapping", 0.0),
     ("embedding_scale", 1.0),
+    ("final_logit_softcapping", 0.0),
     ("logit_scale", 1.0),
     ("residual_scale", 1.0),
     ("rope.scaling.attn_factor", 1.0),

@@ -1,10 +1,11 @@
 //! GGUF files: one file has the configuration, the tokenizer and the tensors of a model, as llama.cpp writes it.
 
-mod config;
+pub(crate) mod config;
 mod doubts;
 mod header;
 mod keys;
-mod names;
+mod kind;
+mod rope;
 mod tokenizer;
 
 use std::collections::BTreeMap;
@@ -15,8 +16,9 @@ use planish_ir::weight::{Channels, Packing, StoredRange};
 use planish_ir::{DType, Weight, WeightSource};
 use serde_json::{Map, Value};
 
-use self::config::{Kind, Tensors};
+use self::config::Tensors;
 use self::header::Value as Stored;
+pub(crate) use self::kind::{Kind, Names, Pair};
 use self::tokenizer::Vocabulary;
 use crate::ModelError;
 use crate::checkpoint::config::MAX_SIZE;
@@ -53,11 +55,12 @@ pub(crate) struct Opened {
 }
 
 impl Gguf {
-    /// Opens a file. Its header is read and checked; of the tensors, only the factors of the rotary embedding are read.
+    /// Opens a file of one of some architectures. Its header is read and checked; of the tensors, only the factors of the rotary
+    /// embedding are read.
     ///
     /// # Errors
     /// When it cannot be read, its header does not describe it, or its architecture is not known.
-    pub(crate) fn open(path: &Path) -> Result<Opened, ModelError> {
+    pub(crate) fn open(path: &Path, kinds: &[&'static Kind]) -> Result<Opened, ModelError> {
         let (file, metadata) = header::open(path)?;
         let bad = |message| ModelError::File { path: path.to_owned(), message };
         if let Some(Stored::Integer(count @ 2..)) = metadata.get("split.count") {
@@ -65,7 +68,7 @@ impl Gguf {
                 "this is one of {count} parts of a model: merge them with `llama-gguf-split --merge`"
             )));
         }
-        let kind = Kind::of(&metadata).map_err(bad)?;
+        let kind = Kind::of(&metadata, kinds).map_err(bad)?;
         let mut names = BTreeMap::new();
         for stored in file.tensors().keys().filter(|name| *name != ROPE_FACTORS) {
             let name = kind.names.checkpoint(stored).unwrap_or_else(|| stored.clone());

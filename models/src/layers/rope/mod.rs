@@ -8,20 +8,17 @@
 mod parameters;
 mod scaling;
 
-use planish_ir::ops::{Binary, BinaryKind, Cast, Reduce, ReduceKind, Reshape, Rotary, Select, Unary, UnaryKind};
+use planish_ir::ops::{Binary, BinaryKind, Cast, Flag, Reduce, ReduceKind, Reshape, Rotary, Select, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Origin, Shape, ValueId, Weight};
 
 use crate::ModelError;
 use crate::checkpoint::config::Size;
-use crate::layers::builder::{BATCH, Builder, SEQUENCE};
+use crate::layers::builder::{Builder, SEQUENCE};
 
-pub(crate) use parameters::{Defaults, KEYS};
+pub(crate) use parameters::{Defaults, KEYS, Layers, SHARED_KEYS};
 
-const MODULE: &str = "rotary_emb";
-
-fn at(name: &str) -> String {
-    format!("{MODULE}.{name}")
-}
+/// The module of the embedding that all layers have.
+pub(crate) const MODULE: &str = "rotary_emb";
 
 /// The embedding of a model.
 pub(crate) struct Rope {
@@ -71,18 +68,25 @@ impl Rope {
         self.frequencies_change_at().filter(|_| matches!(self.frequencies, Frequencies::Chosen { .. }))
     }
 
-    /// Adds the angles of positions, i64[batch_size, sequence_length].
-    pub(crate) fn angles(&self, b: &mut Builder<'_>, position_ids: ValueId) -> Result<Angles, ModelError> {
+    /// Adds the angles of positions, i64[batch_size or 1, sequence_length], in a module.
+    pub(crate) fn angles(
+        &self,
+        b: &mut Builder<'_>,
+        position_ids: ValueId,
+        module: &str,
+    ) -> Result<Angles, ModelError> {
+        let at = |name: &str| format!("{module}.{name}");
         let positions = b.emit(Cast { x: position_ids, to: DType::F32 }, &at("position_ids"))?;
-        let shape = Shape::new([Dim::symbol(BATCH), Dim::symbol(SEQUENCE), Dim::constant(1)]);
+        let rows = b.graph.ty(position_ids).shape[0].clone();
+        let shape = Shape::new([rows, Dim::symbol(SEQUENCE), Dim::constant(1)]);
         let positions = b.emit(Reshape { x: positions, shape }, &at("positions"))?;
-        let frequencies = self.frequencies.emit(b, positions)?;
-        let angles = binary(b, BinaryKind::Mul, [positions, frequencies], "angles")?;
+        let frequencies = self.frequencies.emit(b, positions, module)?;
+        let angles = binary(b, BinaryKind::Mul, [positions, frequencies], &at("angles"))?;
         let mut turn = |kind, name| {
             let x = b.emit(Unary { kind, x: angles }, &at(name))?;
             match self.attention_factor {
                 1.0 => Ok(x),
-                factor => with_number(b, BinaryKind::Mul, x, factor, &format!("{name}.scaled")),
+                factor => with_number(b, BinaryKind::Mul, x, factor, &at(&format!("{name}.scaled"))),
             }
         };
         Ok(Angles { cos: turn(UnaryKind::Cos, "cos")?, sin: turn(UnaryKind::Sin, "sin")? })
@@ -92,27 +96,28 @@ impl Rope {
 impl Frequencies {
     /// Frequencies that broadcast to [batch_size, sequence_length, pairs], for positions of
     /// [batch_size, sequence_length, 1].
-    fn emit(&self, b: &mut Builder<'_>, positions: ValueId) -> Result<ValueId, ModelError> {
-        const NAME: &str = "inv_freq";
+    fn emit(&self, b: &mut Builder<'_>, positions: ValueId, module: &str) -> Result<ValueId, ModelError> {
+        let at = |name: &str| format!("{module}.{name}");
+        let name = &at("inv_freq");
         match self {
-            Self::Fixed(frequencies) => Ok(vector(b, NAME, frequencies)),
+            Self::Fixed(frequencies) => Ok(vector(b, name, frequencies)),
             Self::Stretched { plain, factor, original } => {
                 // The base grows with `factor * length / original - (factor - 1)`, 1 at the original
                 // length, to the power of `size / (size - 2)`: exponents for `last`, which is `length - 1`.
-                let last = last(b, positions)?;
+                let last = last(b, positions, &at("last_position"))?;
                 let slope = factor / original;
-                let grown = with_number(b, BinaryKind::Mul, last, slope, "stretch.slope")?;
-                let grown = with_number(b, BinaryKind::Add, grown, slope - (factor - 1.0), "stretch.sum")?;
-                let stretch = with_number(b, BinaryKind::Max, grown, 1.0, "stretch")?;
-                let exponents = vector(b, "stretch.exponents", &scaling::stretch_exponents(plain.len()));
-                let share = binary(b, BinaryKind::Pow, [stretch, exponents], "stretch.share")?;
-                let plain = vector(b, NAME, plain);
-                binary(b, BinaryKind::Mul, [share, plain], "inv_freq.stretched")
+                let grown = with_number(b, BinaryKind::Mul, last, slope, &at("stretch.slope"))?;
+                let grown = with_number(b, BinaryKind::Add, grown, slope - (factor - 1.0), &at("stretch.sum"))?;
+                let stretch = with_number(b, BinaryKind::Max, grown, 1.0, &at("stretch"))?;
+                let exponents = vector(b, &at("stretch.exponents"), &scaling::stretch_exponents(plain.len()));
+                let share = binary(b, BinaryKind::Pow, [stretch, exponents], &at("stretch.share"))?;
+                let plain = vector(b, name, plain);
+                binary(b, BinaryKind::Mul, [share, plain], &at("inv_freq.stretched"))
             }
             Self::Chosen { short, long, original } => {
-                let last = last(b, positions)?;
-                let condition = with_number(b, BinaryKind::Greater, last, original - 1.0, "is_long")?;
-                let (short, long) = (vector(b, NAME, short), vector(b, "long_inv_freq", long));
+                let last = last(b, positions, &at("last_position"))?;
+                let condition = with_number(b, BinaryKind::Greater, last, original - 1.0, &at("is_long"))?;
+                let (short, long) = (vector(b, name, short), vector(b, &at("long_inv_freq"), long));
                 b.emit(Select { condition, a: long, b: short }, &at("inv_freq.chosen"))
             }
         }
@@ -120,18 +125,18 @@ impl Frequencies {
 }
 
 /// The last position of each row, [batch_size, 1, 1].
-fn last(b: &mut Builder<'_>, positions: ValueId) -> Result<ValueId, ModelError> {
-    b.emit(Reduce { kind: ReduceKind::Max, x: positions, axes: vec![1], keep: true }, &at("last_position"))
+fn last(b: &mut Builder<'_>, positions: ValueId, name: &str) -> Result<ValueId, ModelError> {
+    b.emit(Reduce { kind: ReduceKind::Max, x: positions, axes: vec![1], keep: true }, name)
 }
 
 fn vector(b: &mut Builder<'_>, name: &str, values: &[f64]) -> ValueId {
     let weight = Weight::numbers(DType::F32, vec![values.len()], values);
     let weight = weight.unwrap_or_else(|| unreachable!("a vector has as many elements as its dimension says"));
-    b.graph.add_weight(&at(name), weight, Origin::Config("rope_parameters".into()))
+    b.graph.add_weight(name, weight, Origin::Config("rope_parameters".into()))
 }
 
 fn binary(b: &mut Builder<'_>, kind: BinaryKind, [a, c]: [ValueId; 2], name: &str) -> Result<ValueId, ModelError> {
-    b.emit(Binary { kind, a, b: c }, &at(name))
+    b.emit(Binary { kind, a, b: c }, name)
 }
 
 fn with_number(
@@ -141,7 +146,7 @@ fn with_number(
     number: f64,
     name: &str,
 ) -> Result<ValueId, ModelError> {
-    let number = b.number(number, &at(&format!("{name}.by")), "rope_parameters");
+    let number = b.number(number, &format!("{name}.by"), "rope_parameters");
     binary(b, kind, [x, number], name)
 }
 
@@ -153,15 +158,17 @@ pub(crate) struct Angles {
 }
 
 impl Angles {
-    /// Rotates the pairs of each head.
+    /// Rotates the pairs of each head: neighbours where `interleaved`, else features and those half a head behind them.
     pub(crate) fn rotate(
         self,
         b: &mut Builder<'_>,
         x: ValueId,
         heads: Size,
+        interleaved: bool,
         module: &str,
     ) -> Result<ValueId, ModelError> {
-        let rotary = Rotary { x, cos: self.cos, sin: self.sin, heads: heads.value, interleaved: Default::default() };
+        let interleaved = Flag(interleaved);
+        let rotary = Rotary { x, cos: self.cos, sin: self.sin, heads: heads.value, interleaved };
         b.emit(rotary, module)
     }
 }

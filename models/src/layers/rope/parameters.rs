@@ -7,8 +7,13 @@ use super::{Frequencies, Rope, scaling};
 use crate::ModelError;
 use crate::checkpoint::config::{Config, MAX_SIZE, POSITIVE, Size, positive};
 
-/// The configuration keys that are read here.
-pub(crate) const KEYS: &[&str] = &[ORIGINAL, "partial_rotary_factor", "rope_parameters", "rope_scaling", "rope_theta"];
+/// The configuration keys that are read here, where the base of the frequencies is under its usual name.
+pub(crate) const KEYS: &[&str] = &[ORIGINAL, "partial_rotary_factor", "rope_parameters", "rope_scaling", THETA];
+
+/// The same without the base.
+pub(crate) const SHARED_KEYS: &[&str] = &[ORIGINAL, "partial_rotary_factor", "rope_parameters", "rope_scaling"];
+
+const THETA: &str = "rope_theta";
 
 /// The types of layers that parameters may be given by.
 const LAYER_TYPES: [&str; 2] = ["full_attention", "sliding_attention"];
@@ -18,10 +23,37 @@ const OTHER_KEYS: &[&str] = &["rope_type", "type", "rope_theta", "partial_rotary
 
 const ORIGINAL: &str = "original_max_position_embeddings";
 
+/// The layers that an embedding is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layers {
+    All,
+    /// Those that attend to all tokens. Parameters that are not given by the types of layers are theirs.
+    Full,
+    /// Those with windows. `scaled` says whether parameters that are not given by the types of layers are theirs too.
+    Sliding {
+        scaled: bool,
+    },
+}
+
+impl Layers {
+    /// The name of their type, where it is one.
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Layers::All => None,
+            Layers::Full => Some(LAYER_TYPES[0]),
+            Layers::Sliding { .. } => Some(LAYER_TYPES[1]),
+        }
+    }
+}
+
 /// In what an architecture differs.
 #[derive(Clone, Copy)]
 pub(crate) struct Defaults {
-    /// `rope_theta` where the configuration does not say.
+    /// The layers with this embedding.
+    pub(crate) layers: Layers,
+    /// The key of the base of the frequencies, beside the parameters.
+    pub(crate) theta_key: &'static str,
+    /// The base where the configuration does not say.
     pub(crate) theta: f64,
     /// `partial_rotary_factor` where the configuration does not say.
     pub(crate) part: f64,
@@ -36,7 +68,15 @@ pub(crate) struct Defaults {
 
 impl Default for Defaults {
     fn default() -> Self {
-        Self { theta: 10_000.0, part: 1.0, longrope_names: &[], original: None, recomputes: false }
+        Self {
+            layers: Layers::All,
+            theta_key: THETA,
+            theta: 10_000.0,
+            part: 1.0,
+            longrope_names: &[],
+            original: None,
+            recomputes: false,
+        }
     }
 }
 
@@ -49,7 +89,7 @@ struct Parameters<'a> {
 
 impl<'a> Parameters<'a> {
     /// Where there are both, the older one counts, unless it is empty.
-    fn read(config: &'a Config<'a>) -> Result<Self, ModelError> {
+    fn read(config: &'a Config<'a>, layers: Layers) -> Result<Self, ModelError> {
         let mut found = Self { config, key: "rope_parameters".to_owned(), values: None };
         for key in ["rope_parameters", "rope_scaling"] {
             match config.get(key) {
@@ -59,15 +99,16 @@ impl<'a> Parameters<'a> {
                 None => {}
             }
         }
-        found.of_layers()
+        found.of_layers(layers)
     }
 
-    /// The parameters of all layers, where they are given by the types of layers.
-    fn of_layers(self) -> Result<Self, ModelError> {
+    /// The parameters of some layers, where they are given by the types of layers.
+    fn of_layers(self, layers: Layers) -> Result<Self, ModelError> {
         let Some(values) = self.values else { return Ok(self) };
         let by_type = |key: &String| LAYER_TYPES.contains(&key.as_str());
         if !values.keys().any(by_type) {
-            return Ok(self);
+            let values = if layers == (Layers::Sliding { scaled: false }) { None } else { self.values };
+            return Ok(Self { values, ..self });
         }
         let mut found: Option<(&String, &'a Map<String, Value>)> = None;
         for (name, value) in values.iter().filter(|(_, value)| !value.is_null()) {
@@ -78,6 +119,9 @@ impl<'a> Parameters<'a> {
                     "`{}` is given by the types of layers and has `{name}`; known types are {known}",
                     self.key
                 )));
+            }
+            if layers.name().is_some_and(|wanted| wanted != name) {
+                continue;
             }
             match found {
                 Some((first, other)) if other != own => {
@@ -143,8 +187,8 @@ impl<'a> Parameters<'a> {
 impl Rope {
     /// The embedding of heads of some size, in a model whose configuration names its longest text.
     pub(crate) fn read(config: &Config<'_>, size: Size, longest: Size, defaults: Defaults) -> Result<Self, ModelError> {
-        let parameters = Parameters::read(config)?;
-        let theta = config.positive("rope_theta", defaults.theta)?;
+        let parameters = Parameters::read(config, defaults.layers)?;
+        let theta = config.positive(defaults.theta_key, defaults.theta)?;
         let theta = parameters.number("rope_theta")?.unwrap_or(theta);
         let pairs = pairs(&parameters, size, defaults.part)?;
         let plain: Vec<f64> = (0..pairs).map(|i| theta.powf(-(i as f64) / pairs as f64)).collect();

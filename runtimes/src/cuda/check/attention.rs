@@ -93,6 +93,7 @@ pub(super) fn cases() -> Vec<Case> {
         let plain = Form { dtype, queries: 70, mask: true, ..PLAIN };
         cases.push(Form { attributes: "causal = true, ", ..plain }.case(2));
         cases.push(Form { attributes: "causal = true, window = 5, ", past: 3, ..plain }.case(3));
+        cases.push(Form { attributes: "window = 5, ", ..plain }.case(3));
         cases.push(Form { attributes: "softcap = 3.0, ", ..plain }.case(4));
         cases.push(Form { bias: Some("FLOAT[1, 4, s, p + s]"), ..plain }.case(5));
         cases.push(Form { bias: Some("f32[b, 1, 1, p + s]"), attributes: "causal = true, ", ..plain }.case(6));

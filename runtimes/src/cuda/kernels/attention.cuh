@@ -5,7 +5,7 @@
 struct Attention {
     int batch, heads, kv_heads, queries, keys, size, value_size;
     int offset; // The position of query 0 among the keys: with causality, key j takes part iff j <= offset + i.
-    int window; // Key j takes part iff j > offset + i - window.
+    int window; // Key j takes part iff j > offset + i - window and, without causality, j < offset + i + window.
     int splits; // Parts of the keys (decode.cu).
     float scale, softcap;
     long long q_batch, q_row, q_head; // Strides in elements.
@@ -23,6 +23,7 @@ struct KeyRange {
 template <bool CAUSAL_KEYS, bool WINDOW_OF_KEYS> DEVICE KeyRange key_range(const Attention& p, int first, int last) {
     KeyRange range = {0, p.keys};
     if (CAUSAL_KEYS && p.offset + last + 1 < range.end) range.end = p.offset + last + 1;
+    if (WINDOW_OF_KEYS && !CAUSAL_KEYS && p.offset + last + p.window < range.end) range.end = p.offset + last + p.window;
     if (WINDOW_OF_KEYS && p.offset + first - p.window + 1 > 0) range.begin = p.offset + first - p.window + 1;
     if (range.end < range.begin) range.end = range.begin;
     return range;
@@ -30,7 +31,8 @@ template <bool CAUSAL_KEYS, bool WINDOW_OF_KEYS> DEVICE KeyRange key_range(const
 
 // Whether a query attends to a key, masks aside.
 template <bool CAUSAL_KEYS, bool WINDOW_OF_KEYS> DEVICE bool attends(const Attention& p, int query, int key) {
-    return (!CAUSAL_KEYS || key <= p.offset + query) && (!WINDOW_OF_KEYS || key > p.offset + query - p.window);
+    return (!CAUSAL_KEYS || key <= p.offset + query) && (!WINDOW_OF_KEYS || key > p.offset + query - p.window) &&
+           (!WINDOW_OF_KEYS || CAUSAL_KEYS || key < p.offset + query + p.window);
 }
 
 // What one block attends with: the operands of its batch and head, and how many queries and keys these have.

@@ -249,7 +249,8 @@ flash(ELEMENT* out, const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, const 
             }
         }
         bool partly = (CAUSAL && tile.first + KEYS - 1 > p.offset + first_row) ||
-                      (WINDOW && tile.first <= p.offset + first_row + rows - 1 - p.window);
+                      (WINDOW && tile.first <= p.offset + first_row + rows - 1 - p.window) ||
+                      (WINDOW && !CAUSAL && tile.first + KEYS - 1 >= p.offset + first_row + p.window);
         UNROLL
         for (int i = 0; i < KEYS / LANES; i++) partly = partly || tile.bits[i] != ~0u;
         if (partly) {

@@ -66,7 +66,7 @@ impl Call<'_> {
     fn tile(&self, target: &Target) -> Tile {
         let sizes = self.sizes();
         let is_float32 = self.q.dtype == DType::F32;
-        let is_masked_twice = self.op.causal.0 && self.mask.is_some();
+        let is_masked_twice = self.op.goes_by_position() && self.mask.is_some();
         let is_plain = self.bias.is_none() && self.op.softcap.is_none() && !is_masked_twice;
         let is_large = match is_float32 {
             true => sizes.queries > 32,
@@ -139,7 +139,7 @@ impl Builder<'_> {
         // Keys as caches hold them, without a past, end with those of the queries.
         let offset = match op.past_key {
             Some(_) => past,
-            None if op.causal.0 => total.checked_sub(queries).ok_or("there are fewer keys than queries")?,
+            None if op.goes_by_position() => total.checked_sub(queries).ok_or("there are fewer keys than queries")?,
             None => 0,
         };
         let sequences = self.packed.as_ref().and_then(|packed| {
@@ -329,7 +329,7 @@ impl Builder<'_> {
         let scale = call.op.scale.0 as f32;
         let (q, grouped) = (self.grouped(q, heads)?, self.grouped(scores.clone(), heads)?);
         self.product(&grouped, q, keys.transpose(&[0, 1, 3, 2]), scale)?;
-        if call.op.causal.0 || call.mask.is_some() || call.bias.is_some() || call.op.softcap.is_some() {
+        if call.op.goes_by_position() || call.mask.is_some() || call.bias.is_some() || call.op.softcap.is_some() {
             let source = call.macros(Source::new(SCORES, "attention_scores"))?.with("S", named(dtype)?);
             let arguments = vec![
                 Argument::At(scores.place),

@@ -1,36 +1,9 @@
-//! The architectures. To add one: a file with its `ARCHITECTURE`, and a line in [`ARCHITECTURES`].
+//! What an architecture is: one value in a file of its own in architectures/.
 
-use crate::architectures::{
-    bart, bert, distilbert, gemma, gemma2, gpt_neox, gpt2, llama, marian, mistral, opt, phi3, qwen2, qwen3, roberta,
-    t5, vit,
-};
 use crate::checkpoint::config_keys::Only;
+use crate::checkpoint::gguf::Kind;
 use crate::layers::builder::Builder;
 use crate::{ModelError, Task};
-
-/// Every architecture that can be loaded.
-pub const ARCHITECTURES: &[Architecture] = &[
-    // In the order of their names, which is that of messages.
-    bart::ARCHITECTURE,
-    bert::ARCHITECTURE,
-    roberta::CAMEMBERT,
-    distilbert::ARCHITECTURE,
-    gemma::ARCHITECTURE,
-    gemma2::ARCHITECTURE,
-    gpt2::ARCHITECTURE,
-    gpt_neox::ARCHITECTURE,
-    llama::ARCHITECTURE,
-    marian::ARCHITECTURE,
-    mistral::ARCHITECTURE,
-    opt::ARCHITECTURE,
-    phi3::ARCHITECTURE,
-    qwen2::ARCHITECTURE,
-    qwen3::ARCHITECTURE,
-    roberta::ARCHITECTURE,
-    t5::ARCHITECTURE,
-    vit::ARCHITECTURE,
-    roberta::XLM_ROBERTA,
-];
 
 /// How checkpoints of one `model_type` become graphs.
 pub struct Architecture {
@@ -54,27 +27,16 @@ pub struct Architecture {
     /// Beginnings of the names of tensors that may be stored without being used; with a dot before
     /// them, endings.
     pub(crate) unused_tensors: &'static [&'static str],
+    /// What GGUF files say of it, where they are read.
+    pub(crate) gguf: Option<&'static Kind>,
     /// Adds inputs, nodes and outputs to the graph; [`Builder::finish`] ends one of several.
     pub(crate) build: fn(&mut Builder<'_>, Task) -> Result<Interface, ModelError>,
 }
 
 impl Architecture {
-    /// The architecture of a `model_type`.
-    #[must_use]
-    pub fn find(model_type: &str) -> Option<&'static Architecture> {
-        ARCHITECTURES.iter().find(|a| a.model_type == model_type)
-    }
-
     /// The error for a task that it has no head for.
     pub(crate) fn without(&self, task: Task) -> ModelError {
         ModelError::Task { model_type: self.model_type, task, tasks: self.tasks }
-    }
-
-    /// The architecture of a class of the transformers library such as `BertForMaskedLM`.
-    pub(crate) fn of_class(class: &str) -> Option<&'static Architecture> {
-        const AFTER_PREFIX: &[&str] = &["For", "Model", "LMHeadModel"];
-        let rest = |a: &Architecture| class.strip_prefix(a.class_prefix);
-        ARCHITECTURES.iter().find(|a| rest(a).is_some_and(|r| AFTER_PREFIX.iter().any(|p| r.starts_with(p))))
     }
 }
 

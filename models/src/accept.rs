@@ -8,11 +8,12 @@
 
 use serde_json::Value;
 
+use crate::architecture::Architecture;
+use crate::architectures::ARCHITECTURES;
 use crate::checkpoint::config::{Config, brief, is_off};
 use crate::checkpoint::config_keys::{EXPERTS, IRRELEVANT, ONLY, Only, QUANTIZATION, REMOTE_CODE};
 use crate::checkpoint::quantized::Quantization;
 use crate::checkpoint::refusals::other_architecture;
-use crate::registry::{ARCHITECTURES, Architecture};
 use crate::{Checkpoint, ModelError, Task};
 
 /// The key that names the class that the checkpoint was saved from.

@@ -1,0 +1,37 @@
+//! Command R7B (Cohere 2025, arXiv:2504.00698), as `transformers/models/cohere2` has it: Command R with windows in three of
+//! four layers, which alone have a rotary embedding.
+
+use crate::architecture::{Architecture, Interface};
+use crate::architectures::cohere;
+use crate::architectures::llama;
+use crate::layers::blocks::{self};
+use crate::layers::builder::Builder;
+use crate::layers::windows::{self, Windows};
+use crate::layers::{decoder, rope};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "cohere2",
+    class_prefix: "Cohere2",
+    keys: &[
+        decoder::KEYS,
+        rope::KEYS,
+        blocks::KEYS,
+        windows::KEYS,
+        windows::PATTERN_KEYS,
+        &["attention_bias", "hidden_act", "layer_norm_eps", "logit_scale"],
+    ],
+    irrelevant_keys: &[],
+    gguf: None,
+    build,
+    ..llama::ARCHITECTURE
+};
+
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+    let mut s = cohere::read(b, &cohere::DEFAULTS)?;
+    let every = windows::pattern(b.config, 4)?;
+    let window = b.config.optional_size("sliding_window", Some(4096))?;
+    s.windows = Windows::read(b.config, s.layers, window, |layer| !(layer + 1).is_multiple_of(every))?;
+    s.unrotated = (0..s.layers.value).map(|layer| s.windows.of(layer).is_none()).collect();
+    blocks::decoder(b, &s)
+}

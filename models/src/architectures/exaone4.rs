@@ -1,0 +1,48 @@
+//! EXAONE 4.0 (LG AI Research 2025, arXiv:2507.11407), as `transformers/models/exaone4` has it: Llama with norms behind
+//! attention and feed-forward and of each head of queries and keys, and, where there are windows, a rotary embedding in
+//! layers with one only.
+
+use crate::architecture::{Architecture, Interface};
+use crate::architectures::llama;
+use crate::layers::blocks::{self, Around, Defaults, HeadNorms, Settings};
+use crate::layers::builder::Builder;
+use crate::layers::windows::{self, Windows};
+use crate::layers::{decoder, rope};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "exaone4",
+    class_prefix: "Exaone4",
+    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act", "rms_norm_eps", PATTERN]],
+    irrelevant_keys: &[],
+    gguf: None,
+    build,
+    ..llama::ARCHITECTURE
+};
+
+const PATTERN: &str = "sliding_window_pattern";
+
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+    let mut s = Settings::read(
+        b,
+        &Defaults {
+            vocab_size: 102_400,
+            intermediate_size: 16384,
+            num_key_value_heads: Some(32),
+            eps: ("rms_norm_eps", 1e-5),
+            ..Defaults::LLAMA
+        },
+    )?;
+    s.attention_norms = Around::behind("post_attention_layernorm");
+    s.feed_forward_norms = Around::behind("post_feedforward_layernorm");
+    s.head_norms = HeadNorms::Each;
+    let window = b.config.optional_size("sliding_window", Some(4096))?;
+    // Where layers are listed, the pattern may be a text.
+    let listed = b.config.get(PATTERN).is_none() || b.config.get("layer_types").is_some();
+    let every = if listed { 4 } else { b.config.size(PATTERN, 4)?.value };
+    s.windows = Windows::read(b.config, s.layers, window, |layer| !(layer + 1).is_multiple_of(every))?;
+    if window.is_some() {
+        s.unrotated = (0..s.layers.value).map(|layer| s.windows.of(layer).is_none()).collect();
+    }
+    blocks::decoder(b, &s)
+}

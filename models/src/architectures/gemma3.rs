@@ -1,0 +1,49 @@
+//! Gemma 3 (Gemma Team 2025, arXiv:2503.19786), the text model as `transformers/models/gemma3` has it: Gemma 2 with heads
+//! of queries and keys that are normalized, and a rotary embedding of their own for layers with windows.
+
+use crate::architecture::{Architecture, Interface};
+use crate::architectures::llama::UNUSED_TENSORS;
+use crate::architectures::{gemma, gemma2};
+use crate::layers::blocks::{self, Defaults, HeadNorms};
+use crate::layers::builder::Builder;
+use crate::layers::rope::Layers;
+use crate::layers::windows::{self, Windows};
+use crate::layers::{decoder, rope};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "gemma3_text",
+    class_prefix: "Gemma3",
+    base: "model",
+    renamed: &[],
+    tasks: &[Task::TextGeneration],
+    keys: &[
+        decoder::KEYS,
+        rope::KEYS,
+        blocks::KEYS,
+        windows::KEYS,
+        windows::PATTERN_KEYS,
+        gemma2::KEYS,
+        &[LOCAL_THETA],
+    ],
+    only: gemma::ONLY,
+    irrelevant_keys: gemma2::IRRELEVANT_KEYS,
+    unused_tensors: UNUSED_TENSORS,
+    gguf: None,
+    build,
+};
+
+const LOCAL_THETA: &str = "rope_local_base_freq";
+
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+    let defaults = Defaults { vocab_size: 262_208, max_position_embeddings: 131_072, ..gemma2::DEFAULTS };
+    let mut s = gemma2::read(b, &defaults, [None; 2])?;
+    s.head_norms = HeadNorms::Each;
+    let every = windows::pattern(b.config, 6)?;
+    let window = b.config.size("sliding_window", 4096)?;
+    s.windows = Windows::read(b.config, s.layers, Some(window.value), |layer| !(layer + 1).is_multiple_of(every))?;
+    s.rope = rope::Defaults { layers: Layers::Full, theta: 1e6, ..rope::Defaults::default() };
+    let layers = Layers::Sliding { scaled: false };
+    s.local_rope = Some(rope::Defaults { layers, theta_key: LOCAL_THETA, ..rope::Defaults::default() });
+    blocks::decoder(b, &s)
+}

@@ -1,0 +1,42 @@
+//! GLM-4-0414 (GLM Team 2024, arXiv:2406.12793), as `transformers/models/glm4` has it: Llama with norms before and behind
+//! attention and feed-forward, a packed feed-forward, and neighbours rotated in a part of each head.
+
+use crate::architecture::{Architecture, Interface};
+use crate::architectures::llama;
+use crate::layers::blocks::{self, Defaults, FeedForward, Settings};
+use crate::layers::builder::Builder;
+use crate::layers::{decoder, rope};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "glm4",
+    class_prefix: "Glm4",
+    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["attention_bias", "hidden_act", "rms_norm_eps"]],
+    irrelevant_keys: &[],
+    gguf: None,
+    build,
+    ..llama::ARCHITECTURE
+};
+
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+    let mut s = Settings::read(
+        b,
+        &Defaults {
+            vocab_size: 151_552,
+            max_position_embeddings: 131_072,
+            intermediate_size: 13696,
+            num_hidden_layers: 40,
+            num_key_value_heads: Some(2),
+            head_dim: Some(128),
+            eps: ("rms_norm_eps", 1.5625e-7),
+            ..Defaults::LLAMA
+        },
+    )?;
+    s.input_bias = b.config.boolean("attention_bias", true)?;
+    s.attention_norms.behind = Some("post_self_attn_layernorm");
+    s.feed_forward_norms.behind = Some("post_mlp_layernorm");
+    s.feed_forward = FeedForward::Packed { both: "gate_up_proj", down: "down_proj" };
+    s.interleaved = true;
+    s.rope = rope::Defaults { part: 0.5, ..rope::Defaults::default() };
+    blocks::decoder(b, &s)
+}

@@ -1,0 +1,45 @@
+//! Granite (IBM 2024), as `transformers/models/granite` has it: Llama with numbers that embeddings, scores, residuals and
+//! logits are multiplied with.
+
+use crate::architecture::{Architecture, Interface};
+use crate::architectures::llama;
+use crate::layers::blocks::{self, Defaults, EmbeddingScale, Settings};
+use crate::layers::builder::Builder;
+use crate::layers::{decoder, rope};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "granite",
+    class_prefix: "Granite",
+    keys: &[
+        decoder::KEYS,
+        rope::KEYS,
+        blocks::KEYS,
+        &[
+            "attention_bias",
+            "attention_multiplier",
+            "embedding_multiplier",
+            "hidden_act",
+            "logits_scaling",
+            "mlp_bias",
+            "residual_multiplier",
+            "rms_norm_eps",
+        ],
+    ],
+    irrelevant_keys: &[],
+    gguf: None,
+    build,
+    ..llama::ARCHITECTURE
+};
+
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+    const KEYS: [&str; 3] = ["embedding_multiplier", "residual_multiplier", "logits_scaling"];
+    let mut s = Settings::read(b, &Defaults::LLAMA)?;
+    s.read_attention_bias(b, false)?;
+    s.feed_forward_bias = b.config.boolean("mlp_bias", false)?;
+    s.scale = b.config.positive("attention_multiplier", 1.0)?;
+    s.embedding_scale = EmbeddingScale::Number(b.config.positive(KEYS[0], 1.0)?, KEYS[0]);
+    s.residual_factor = Some((b.config.positive(KEYS[1], 1.0)?, KEYS[1]));
+    s.logit_factor = Some((1.0 / b.config.positive(KEYS[2], 1.0)?, KEYS[2]));
+    blocks::decoder(b, &s)
+}

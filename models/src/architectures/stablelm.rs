@@ -1,0 +1,50 @@
+//! StableLM (Bellagente et al. 2024, arXiv:2402.17834), as `transformers/models/stablelm` has it: Llama with layer
+//! normalization, a part of each head rotated, and attention and feed-forward side by side where the configuration says so.
+
+use crate::architecture::{Architecture, Interface};
+use crate::architectures::llama;
+use crate::checkpoint::config_keys::Only;
+use crate::layers::blocks::{self, Defaults, Settings};
+use crate::layers::builder::Builder;
+use crate::layers::norm::Norm;
+use crate::layers::{decoder, rope};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "stablelm",
+    class_prefix: "StableLm",
+    keys: &[
+        decoder::KEYS,
+        rope::KEYS,
+        blocks::KEYS,
+        &["hidden_act", "layer_norm_eps", "use_parallel_residual", "use_qkv_bias"],
+    ],
+    only: &[Only::Off("qk_layernorm")],
+    irrelevant_keys: &["hidden_dropout"],
+    gguf: None,
+    build,
+    ..llama::ARCHITECTURE
+};
+
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+    let mut s = Settings::read(
+        b,
+        &Defaults {
+            vocab_size: 50304,
+            max_position_embeddings: 4096,
+            hidden_size: 2560,
+            intermediate_size: 6912,
+            num_key_value_heads: Some(32),
+            eps: ("layer_norm_eps", 1e-5),
+            ..Defaults::LLAMA
+        },
+    )?;
+    s.norm = Norm::Layer { bias: true };
+    s.input_bias = b.config.boolean("use_qkv_bias", false)?;
+    s.rope = rope::Defaults { part: 0.25, ..rope::Defaults::default() };
+    s.parallel = b.config.boolean("use_parallel_residual", false)?;
+    if s.parallel {
+        s.feed_forward_norms.before = None;
+    }
+    blocks::decoder(b, &s)
+}

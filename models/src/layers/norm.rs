@@ -1,0 +1,40 @@
+//! Normalization of features.
+
+use planish_ir::ValueId;
+
+use crate::ModelError;
+use crate::checkpoint::config::Size;
+use crate::layers::builder::Builder;
+
+/// A kind of norm.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Norm {
+    /// Root mean square normalization.
+    Rms,
+    /// The same with a weight that the checkpoint stores less 1.
+    RmsAroundOne,
+    /// Layer normalization with a weight, and with or without a bias.
+    Layer { bias: bool },
+    /// Layer normalization with a weight that the checkpoint stores less 1, and a bias.
+    LayerAroundOne,
+}
+
+impl Norm {
+    /// Normalizes the last axis, of a size.
+    pub(crate) fn apply(
+        self,
+        b: &mut Builder<'_>,
+        x: ValueId,
+        module: &str,
+        size: Size,
+        eps: f64,
+    ) -> Result<ValueId, ModelError> {
+        match self {
+            Norm::Rms => b.rms_norm(x, module, size, eps),
+            Norm::RmsAroundOne => b.rms_norm_around_one(x, module, size, eps),
+            Norm::Layer { bias: true } => b.layer_norm(x, module, size, eps),
+            Norm::Layer { bias: false } => b.layer_norm_without_bias(x, module, size, eps),
+            Norm::LayerAroundOne => b.layer_norm_around_one(x, module, size, eps),
+        }
+    }
+}
