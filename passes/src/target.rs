@@ -197,7 +197,7 @@ pub static ONNX: Target = Target {
     attention_between_casts: CastAttention::Products,
     selects_parts: false,
     absorbs_biases: false,
-    substitutes_kernels: false,
+    substitutes_kernels: true,
     observation: Observation::Interleaved,
     computes_in_float32: false,
     vocabulary_multiple: None,

@@ -13,7 +13,7 @@ use crate::{Example, ORT_CUDA, Options, Outcome, Pass, PassError};
 pub const SUBSTITUTE_KERNELS: Pass = Pass {
     name: "substitute-kernels",
     summary: "Replaces operators that the target has no kernel for by operators that it has kernels for. The pass runs \
-              for targets ort-cuda and trt. Operators on float16 or bfloat16 run in float32, between casts: for \
+              for targets onnx, ort-cuda and trt. Operators on float16 or bfloat16 run in float32, between casts: for \
               example comparisons, logarithms, means and running sums of bfloat16. Operators on integers of 8 bits \
               run in int32. Equality beyond opset 18 becomes `less_or_equal` and `greater_or_equal`. A \
               DequantizeLinear of int32, such as a quantized bias, becomes a product with its scale. Operators without \
