@@ -97,7 +97,8 @@ impl Graph {
         let mut seen: HashSet<Symbol> = dims.flat_map(Dim::symbols).cloned().collect();
         let mut determined = HashMap::new();
         for &id in &self.order {
-            let new: Vec<Symbol> = self.nodes[id].op.determined_symbols().filter(|s| seen.insert((*s).clone())).cloned().collect();
+            let new: Vec<Symbol> =
+                self.nodes[id].op.determined_symbols().filter(|s| seen.insert((*s).clone())).cloned().collect();
             if !new.is_empty() {
                 determined.insert(id, new);
             }

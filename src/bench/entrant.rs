@@ -12,7 +12,7 @@ use planish_passes::{Half, HalfPrecision, Options, QuantizedForm, quantize};
 use crate::artifact::Artifact;
 use crate::artifact::manifest::{File, Manifest, PartManifest, SourceManifest};
 use crate::artifact::package::RuntimePackage;
-use crate::backend::{ANY_ONNX, Backend, MakeRuntime, ONNX_RUNTIME};
+use crate::backend::{Backend, LOCAL, MakeRuntime, PORTABLE};
 use crate::calibrate::Calibration;
 use crate::compile::{CompileOptions, Compiled, Observer, compile, computed_precision, interface, parameters};
 use crate::data::{DataOptions, Split};
@@ -112,7 +112,7 @@ impl Entrant {
             },
             architecture: loaded.architecture.to_owned(),
             task,
-            target: ANY_ONNX.target.name.to_owned(),
+            target: PORTABLE.target.name.to_owned(),
             opset: model.opset().unwrap_or_default(),
             precision,
             calibration: None,
@@ -136,7 +136,7 @@ impl Entrant {
         Ok(Self {
             label: path.display().to_string(),
             precision: if is_quantized { QUANTIZED.to_owned() } else { precision.to_string() },
-            artifact: Artifact { folder, manifest, backend: &ANY_ONNX, stamp: None },
+            artifact: Artifact { folder, manifest, backend: PORTABLE, stamp: None },
             runtimes: Vec::new(),
             command: None,
             reference: Some(compared.to_owned()),
@@ -299,7 +299,7 @@ impl Form {
     /// The command that compiles it into an artifact. `calibrate` is data, with how it is read, or a table.
     pub(super) fn command(&self, model: &SourceModel, calibrate: Option<(&Path, &DataOptions)>) -> String {
         let mut words = vec!["planish".to_owned(), "compile".to_owned(), quoted(&model.path().display().to_string())];
-        if self.backend.target.name != ONNX_RUNTIME.target.name {
+        if self.backend != LOCAL {
             words.extend(["--target".to_owned(), self.backend.target.name.to_owned()]);
         }
         let options: &[&str] = match self.variant {

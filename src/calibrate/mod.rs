@@ -17,7 +17,7 @@ use planish_passes::observe::linear_inputs;
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::manifest::PartManifest;
-use crate::backend::{Backend, ONNX_RUNTIME, RuntimeSettings};
+use crate::backend::{Backend, LOCAL, RuntimeSettings};
 use crate::chain::{Chain, DECODER_WITH_PAST};
 use crate::compile::{first_not_finite, interface};
 use crate::data::{DataOptions, Dataset, Shard};
@@ -83,7 +83,7 @@ pub enum CalibrateOn {
 impl Default for CalibrateOn {
     /// ONNX Runtime on CPUs.
     fn default() -> Self {
-        Self::Backend(&ONNX_RUNTIME, RuntimeSettings::default())
+        Self::Backend(LOCAL, RuntimeSettings::default())
     }
 }
 

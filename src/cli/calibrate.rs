@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::heartbeat::Heartbeat;
 use super::terminal::bars;
 use super::{RuntimeArguments, Usage, import::ImportArguments, overwrites, print, print_json, short, warn};
-use crate::backend::ONNX_RUNTIME;
+use crate::backend::LOCAL;
 use crate::calibrate::{
     CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, few, is_table,
 };
@@ -90,7 +90,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     strict: bool,
     /// The runtime
-    #[arg(long, default_value = "ort", value_name = "NAME")]
+    #[arg(long, default_value = LOCAL.target.name, value_name = "NAME")]
     runtime: RuntimeName,
     /// The number of threads of the runtime [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -185,7 +185,7 @@ fn options(arguments: &Arguments) -> CalibrateOptions {
         measure: arguments.measure.into(),
         shard: arguments.shard,
         on: match arguments.runtime {
-            RuntimeName::Ort => CalibrateOn::Backend(&ONNX_RUNTIME, arguments.library.settings()),
+            RuntimeName::Ort => CalibrateOn::Backend(LOCAL, arguments.library.settings()),
             RuntimeName::Reference => CalibrateOn::Interpreter,
         },
         threads: arguments.threads,

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::artifact::coverage::Extent;
 use crate::artifact::package::RuntimePackage;
-use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
+use crate::backend::{Backend, LOCAL, lacks, spelled};
 use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, Measure};
 use crate::compile::{CompileOptions, LoweredPart, check_output, compile, default_folder, lower};
 use crate::data::DataOptions;
@@ -42,7 +42,7 @@ pub(super) struct Arguments {
     output: Option<PathBuf>,
     /// The target: onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime on NVIDIA GPUs), trt
     /// (TensorRT), cuda (planish's own graph with fused operators, for NVIDIA GPUs)
-    #[arg(long, default_value = "ort", value_name = "TARGET", value_parser = backend)]
+    #[arg(long, default_value = LOCAL.target.name, value_name = "TARGET", value_parser = backend)]
     target: &'static Backend,
     /// The task of the model, if the architecture supports it: feature-extraction, fill-mask, text-classification,
     /// token-classification, question-answering, text-generation, text2text-generation, image-classification
@@ -352,7 +352,7 @@ fn cache(arguments: &Arguments) -> Result<CacheForm> {
 /// How the data of `--calibrate` is run.
 fn calibrate_options(arguments: &Arguments, half: Option<Half>) -> CalibrateOptions {
     let data = DataOptions { field: arguments.field.clone(), ..DataOptions::default() };
-    let on = CalibrateOn::Backend(&ONNX_RUNTIME, arguments.runtime.settings());
+    let on = CalibrateOn::Backend(LOCAL, arguments.runtime.settings());
     let (task, threads) = (arguments.task, arguments.threads);
     let halves = half.is_some() && !arguments.target.target.computes_in_float32;
     let measure = match (halves, arguments.quantization.is_given()) {

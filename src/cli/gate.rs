@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use planish_ir::{DType, Graph};
 use planish_passes::quantize::{PlannedInput, WeightScales};
-use planish_runtimes::ort::saturates;
 
 use super::evaluate::watched;
 use super::heartbeat::Heartbeat;
 use super::written::Written;
 use super::{Usage, VerificationFailed, note, print, print_json};
-use crate::backend::RuntimeSettings;
+use crate::backend::{RuntimeSettings, saturates};
 use crate::calibrate::is_table;
 use crate::compile::{CompileOptions, Compiled, Observer, compile};
 use crate::data::{self, DataOptions, Split};
@@ -255,8 +254,7 @@ impl Gate {
 fn is_reduced_better(compiled: &Compiled, evaluation: &Evaluation) -> bool {
     let has_codes = |input: &PlannedInput| matches!(input.activation.codes(), Some(DType::I8 | DType::U8));
     let mut full = compiled.quantizations.layers.values().filter(|of| of.weight_scales != WeightScales::Reduced);
-    saturates()
-        && evaluation.runtime == "ort"
+    saturates(&evaluation.runtime)
         && compiled.artifact.backend.engines.is_none()
         && full.any(|of| of.plan.inputs.iter().any(has_codes))
 }

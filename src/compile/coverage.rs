@@ -96,6 +96,7 @@ fn unplanned(op: &Op) -> &'static str {
             _ => "planish knows no form of this operator on codes",
         },
         Op::Conv(_) => "planish does not quantize convolutions yet",
+        Op::Experts(_) => "planish quantizes experts where weights alone are quantized",
         Op::Linear(_) => "its input or its weight is of another type than float32",
         Op::Embedding(_) | Op::Gather(_) | Op::Slice(_) => "a table of positions or types, not of tokens",
         _ => "a constant that is not the weight of a layer",

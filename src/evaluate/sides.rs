@@ -9,7 +9,7 @@ use planish_runtimes::{Model, Runtime, Session, SessionOptions};
 use super::positions::Positions;
 use crate::artifact::Artifact;
 use crate::artifact::manifest::{PaddedVocabulary, PartManifest};
-use crate::backend::{ONNX_RUNTIME, RuntimeSettings, TemporaryFiles};
+use crate::backend::{LOCAL, RuntimeSettings, TemporaryFiles};
 use crate::chain::{DECODER_WITH_PAST, ENCODER, Tensors, columns};
 use crate::compile::interface;
 use crate::verify::{named, note_elsewhere, per_token};
@@ -73,7 +73,7 @@ impl Side {
         settings: &RuntimeSettings,
         options: SessionOptions,
     ) -> Result<Self> {
-        let backend = &ONNX_RUNTIME;
+        let backend = LOCAL;
         let runtime = backend.runtime(settings);
         runtime.check()?;
         let files = TemporaryFiles::create("planish-evaluation")?;

@@ -12,7 +12,7 @@ use planish_runtimes::{Model, Port, ProfiledSession, Profiler, Runtime, Session,
 
 use super::ProfileOptions;
 use crate::artifact::{Artifact, MANIFEST};
-use crate::backend::{Backend, ONNX_RUNTIME};
+use crate::backend::{Backend, LOCAL, other_profiler};
 use crate::bench::Start;
 use crate::inputs::{InputError, InputSpec, Sizes, Values, inputs_behind, may_not_fit, port_bindings, specs};
 use crate::inspect::{Opened, ports};
@@ -128,7 +128,7 @@ impl Subject {
     pub(super) fn backend(&self) -> &'static Backend {
         match &self.source {
             Source::Artifact(artifact) => artifact.backend,
-            Source::Onnx(..) => &ONNX_RUNTIME,
+            Source::Onnx(..) => LOCAL,
         }
     }
 
@@ -189,13 +189,10 @@ impl Subject {
 fn profiler(runtime: &dyn Runtime) -> Result<&dyn Profiler, Unprofiled> {
     let name = runtime.name();
     runtime.profiler().ok_or_else(|| {
-        let other = match name {
-            "trt" => "; `trtexec --loadEngine=FILE --dumpProfile --separateProfileRun` profiles an engine",
-            _ => "; Nsight Systems profiles kernels on a GPU",
-        };
+        let other = other_profiler(name);
         Unprofiled(format!(
             "the runtime `{name}` does not tell the times of nodes: --runtime ort and --runtime reference do, for artifacts \
-             with ONNX files, and --runtime cuda does, for artifacts for target cuda{other}"
+             with ONNX files, and --runtime cuda does, for artifacts for target cuda; {other}"
         ))
     })
 }

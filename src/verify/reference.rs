@@ -11,7 +11,7 @@ use planish_runtimes::{Model, Runtime, RuntimeError, Session, SessionOptions};
 use serde::{Deserialize, Serialize};
 
 use super::{Case, Skipped};
-use crate::backend::{ONNX_RUNTIME, TemporaryFiles};
+use crate::backend::{LOCAL, TemporaryFiles};
 
 /// The reference of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -201,7 +201,7 @@ impl OnnxFile {
 
     /// The graph as it was imported, in the plainest form.
     fn imported(&self, graph: &Graph, runtime: &OnnxRuntime) -> Result<Box<dyn Session>> {
-        let backend = &ONNX_RUNTIME;
+        let backend = LOCAL;
         let mut plain = graph.clone();
         let passes = Options { fusion: false, ..Options::new(backend.target, self.opset) };
         Pipeline::new(passes).lower(&mut plain, &mut Vec::new(), &mut |_, _| {})?;

@@ -29,9 +29,8 @@ impl Kernel for TopK {
             taken
         };
         let places = |ranks: &[usize]| -> Vec<usize> {
-            let place = |(i, rank): (usize, &usize)| {
-                lines.at(i / (k * lines.inner).max(1), *rank, i % lines.inner.max(1))
-            };
+            let place =
+                |(i, rank): (usize, &usize)| lines.at(i / (k * lines.inner).max(1), *rank, i % lines.inner.max(1));
             ranks.iter().enumerate().map(place).collect()
         };
         let (values, ranks) = with_type!(x.dtype(),
@@ -57,10 +56,11 @@ impl Kernel for ArgMax {
         let found = |order: &dyn Fn(usize, usize) -> Option<Ordering>| {
             let mut found = Vec::with_capacity(lines.outer * lines.inner);
             lines.each(|outer, inner| {
-                let better = |k: usize, best: usize| match order(lines.at(outer, k, inner), lines.at(outer, best, inner)) {
-                    Some(Ordering::Equal) => self.last.0,
-                    order => order == Some(Ordering::Greater),
-                };
+                let better =
+                    |k: usize, best: usize| match order(lines.at(outer, k, inner), lines.at(outer, best, inner)) {
+                        Some(Ordering::Equal) => self.last.0,
+                        order => order == Some(Ordering::Greater),
+                    };
                 found.push((1..lines.size).fold(0, |best, k| if better(k, best) { k } else { best }));
             });
             found

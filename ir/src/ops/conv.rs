@@ -9,7 +9,8 @@ payload! {
     /// `floor((size + before + behind - dilation * (kernel - 1) - 1) / stride) + 1` places.
     Conv = "conv" {
         operands {
-            /// Floats, [batch, channels, spatial ..]: one spatial axis or more.
+            /// Floats, [batch, channels, spatial ..]: one spatial axis or more. Channels that are a symbol are those of the
+            /// weight at run time.
             x: ValueId,
             /// [out, channels / groups, kernel ..], with known sizes.
             weight: ValueId,
@@ -78,7 +79,7 @@ impl TypeRule for Conv {
         let spatial = rank - 2;
         let (given, pads) = ([self.strides.len(), self.dilations.len(), self.sizes.rank()], self.pads.len());
         ensure(given == [spatial; 3] && pads == 2 * spatial, || {
-            format!("strides, dilations, sizes and pads do not have {spatial}, {spatial}, {spatial} and {} numbers", 2 * spatial)
+            format!("expected {spatial} strides, dilations and sizes, and {} pads", 2 * spatial)
         })?;
         let positive = |numbers: &[usize]| numbers.iter().all(|n| *n > 0);
         ensure(positive(&self.strides) && positive(&self.dilations) && self.groups > 0, || {
@@ -87,7 +88,8 @@ impl TypeRule for Conv {
         let groups = Dim::constant(i64::try_from(self.groups).map_err(|_| OVERFLOW)?);
         let channels = weight.shape[1].checked_mul(&groups).ok_or(OVERFLOW)?;
         let out = weight.shape[0].clone();
-        ensure(channels == x.shape[1] && out.exact_div(&groups).is_some(), || {
+        let fits = x.shape[1].as_constant().is_none() || channels == x.shape[1];
+        ensure(fits && out.exact_div(&groups).is_some(), || {
             format!("`x` is {x} and `weight` is {weight}, which do not fit {groups} groups")
         })?;
         if let Some(bias) = self.bias {

@@ -54,7 +54,9 @@ impl TypeRule for Experts {
         infer::float("x", x)?;
         let inner = infer::last("x", x)?;
         let tokens = &x.shape[..x.shape.rank() - 1];
-        ensure(matches!(indices.dtype, DType::I32 | DType::I64), || format!("`indices` is {indices}, expected i32 or i64"))?;
+        ensure(matches!(indices.dtype, DType::I32 | DType::I64), || {
+            format!("`indices` is {indices}, expected i32 or i64")
+        })?;
         let taken = infer::last("indices", indices)?;
         let routed: Vec<_> = tokens.iter().cloned().chain([taken]).collect();
         infer::same("indices", indices, indices.dtype, &routed)?;

@@ -168,7 +168,8 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
         }
         Op::ArgMax(p) => {
             let last = i64::from(p.last.0);
-            let attributes = vec![int("axis", size(p.axis)), int("keepdims", p.keep.into()), int("select_last_index", last)];
+            let attributes =
+                vec![int("axis", size(p.axis)), int("keepdims", p.keep.into()), int("select_last_index", last)];
             form(vec![name(e, p.x)], attributes)
         }
         Op::Softmax(p) => form(vec![name(e, p.x)], vec![int("axis", -1)]),

@@ -42,13 +42,11 @@ pub const SUBSTITUTE_KERNELS: Pass = Pass {
             output f = %f/cast_1
             output e = %e/and",
     },
+    applies: |options| options.target.substitutes_kernels,
     run,
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if !options.target.substitutes_kernels {
-        return Ok(Outcome::default());
-    }
     let mut substitutes = Substitutes { options, widened: HashMap::new() };
     let changed = graph.rewrite(|graph, node| substitutes.step(graph, node))?;
     graph.compact();

@@ -5,11 +5,14 @@ use std::collections::{HashMap, HashSet};
 use planish_ir::handle::Handle;
 use planish_ir::{DType, Def, Graph, Node, NodeId, Op, ValueId};
 
-use super::kind::{Fact, Source, attention_bias, by_kind, follows, is_bounded, is_product, is_wide, looks_up, source, touches};
+use super::kind::{
+    Fact, Source, attention_bias, by_kind, follows, is_bounded, is_product, is_wide, looks_up, source, touches,
+};
 use super::reason::{Kept, Reason, asked, evidence};
 use super::rebuild::ElementTypes;
 use super::{HalfPrecision, Loss};
 use crate::QuantizedForm;
+use crate::legalize::reshaped;
 
 /// What operators compute in.
 #[derive(Debug, Default)]
@@ -152,7 +155,7 @@ fn is_quantized(graph: &Graph, op: &Op, form: QuantizedForm) -> bool {
         Op::FakeQuantize(_) => true,
         Op::Linear(_) | Op::Experts(_) => {
             let weights = op.operands().into_iter().filter_map(|operand| graph.weight(operand));
-            weights.into_iter().any(|weight| weight.as_dequantized().is_some())
+            weights.into_iter().any(|weight| weight.as_dequantized().is_some() || reshaped(weight).is_some())
         }
         _ => false,
     }

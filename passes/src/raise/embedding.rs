@@ -35,6 +35,7 @@ pub const RAISE_EMBEDDINGS: Pass = Pass {
             %y = add(%x, %positions) : f32[b, s, 2]
             output y = %y",
     },
+    applies: |_| true,
     run,
 };
 

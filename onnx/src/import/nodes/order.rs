@@ -13,8 +13,7 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         "ArgMax" => {
             let name = node.output()?;
             let (x, axis) = along(scope, node, 0)?;
-            let (keep, last) =
-                (node.int_or("keepdims", 1)? == 1, Flag(node.int_or("select_last_index", 0)? == 1));
+            let (keep, last) = (node.int_or("keepdims", 1)? == 1, Flag(node.int_or("select_last_index", 0)? == 1));
             let value = scope.emit(ArgMax { x, axis, keep, last }, name)?;
             scope.set(name, value);
             Ok(true)
