@@ -17,6 +17,7 @@ OPERATORS = {
     "ReduceMax": "T", "CumSum": "T", "Range": "T", "Gemm": "T", "MatMul": "T", "Softmax": "T",
     "LayerNormalization": "T", "RMSNormalization": "T", "Gelu": "T", "Attention": "T1", "Floor": "T", "Ceil": "T", "Log": "T",
     "IsNaN": "T1", "LessOrEqual": "T", "GreaterOrEqual": "T", "ReduceMin": "T", "Identity": "V",
+    "Conv": "T", "TopK": "T", "ArgMax": "T",
 }  # fmt: skip
 DTYPES = {
     "bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "float16": "f16",

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::graph::{Def, Node, Value};
 use crate::handle::{Arena, Handle};
 use crate::names::Names;
-use crate::{Dim, Graph, NodeId, Op, Symbol, ValueId};
+use crate::{Dim, Graph, NodeId, Symbol, ValueId};
 
 impl Graph {
     /// Rebuilds the arenas with only what the outputs need, operators that determine sizes included;
@@ -97,8 +97,8 @@ impl Graph {
         let mut seen: HashSet<Symbol> = dims.flat_map(Dim::symbols).cloned().collect();
         let mut determined = HashMap::new();
         for &id in &self.order {
-            let Op::Foreign(foreign) = &self.nodes[id].op else { continue };
-            let new: Vec<Symbol> = foreign.result_symbols().filter(|s| seen.insert((*s).clone())).cloned().collect();
+            let new: Vec<Symbol> =
+                self.nodes[id].op.determined_symbols().filter(|s| seen.insert((*s).clone())).cloned().collect();
             if !new.is_empty() {
                 determined.insert(id, new);
             }

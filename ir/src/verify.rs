@@ -8,7 +8,7 @@
 //! | V04 | outputs have unique, non-empty names that no other input has, and values of the graph |
 //! | V05 | a weight has the type of its value |
 //! | V06 | a node's results name it as what defines them, and each node is in the order once |
-//! | V07 | every symbol of a type or an attribute is a dimension of an input, or of a result of a `foreign` node no later |
+//! | V07 | every symbol of a type or an attribute is a dimension of an input, or of a result of a `foreign` or `conv` node no later |
 //! | V08 | no known dimension is negative |
 //! | V09 | only `foreign` operators take what is not a tensor of a known number of dimensions |
 
@@ -16,8 +16,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use crate::handle::Handle;
-use crate::ops::{Foreign, Types};
-use crate::{Def, Dim, Graph, Node, Op, Output, Symbol, Value, ValueId};
+use crate::ops::Types;
+use crate::{Def, Dim, Graph, Node, Output, Symbol, Value, ValueId};
 
 /// A graph breaks invariants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl std::error::Error for VerifyError {}
 pub fn verify(graph: &Graph) -> Result<(), VerifyError> {
     let inputs = graph.inputs().iter().flat_map(|v| graph.type_of(*v).dims());
     let symbols: HashSet<Symbol> = inputs.filter_map(|d| d.as_symbol().cloned()).collect();
-    let determined = graph.nodes().flat_map(|(_, node)| determined(&node.op)).cloned();
+    let determined = graph.nodes().flat_map(|(_, node)| node.op.determined_symbols()).cloned();
     let mut checks = Checks { graph, violations: Vec::new() };
     checks.values(&symbols.iter().cloned().chain(determined).collect());
     let defined = checks.nodes(symbols);
@@ -70,15 +70,6 @@ pub fn verify(graph: &Graph) -> Result<(), VerifyError> {
         violations if violations.is_empty() => Ok(()),
         violations => Err(VerifyError { violations }),
     }
-}
-
-/// The symbols whose size an operator determines.
-fn determined(op: &Op) -> impl Iterator<Item = &Symbol> {
-    let foreign = match op {
-        Op::Foreign(p) => Some(p),
-        _ => None,
-    };
-    foreign.into_iter().flat_map(Foreign::result_symbols)
 }
 
 /// A graph, and what breaks its invariants so far.
@@ -141,7 +132,7 @@ impl Checks<'_> {
             if operands.iter().all(|operand| graph.get_value(*operand).is_some()) {
                 self.types(node, &what);
             }
-            symbols.extend(determined(&node.op).cloned());
+            symbols.extend(node.op.determined_symbols().cloned());
             node.op.visit_dims(&mut |dim| {
                 self.symbols(dim, &symbols, || format!("an attribute of {} is {dim}", what()));
             });

@@ -52,6 +52,9 @@ const OPERATORS: &[(&str, &str)] = &[
     ("sizes", "Identity"),
     ("linear", "Gemm"),
     ("matmul", "MatMul"),
+    ("conv", "Conv"),
+    ("top_k", "TopK"),
+    ("argmax", "ArgMax"),
     ("softmax", "Softmax"),
     ("masked_softmax", "If"),
     ("layer_norm", "LayerNormalization"),
@@ -81,7 +84,7 @@ mod tests {
     #[test]
     fn every_operator_has_a_row_but_those_that_are_always_lowered() {
         let without = Op::mnemonics().filter(|mnemonic| operator(mnemonic).is_none());
-        let lowered = ["silu", "rotary", "fake_quantize"];
+        let lowered = ["silu", "experts", "rotary", "fake_quantize"];
         let native =
             ["quantize", "quantized_linear", "fused_linear", "gated", "add_norm", "embedding_norm", "rotary_append"];
         assert!(without.eq([&lowered[..], &native, &["foreign"]].concat()));

@@ -42,13 +42,11 @@ pub const LAST_LOGITS: Pass = Pass {
             %scores = linear(%norm, @head) : f32[b, 1, 6]
             output logits = %scores",
     },
+    applies: |options| options.last_logits,
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if !options.last_logits {
-        return Ok(Outcome::default());
-    }
+fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
     // Dead users of a value would count.
     graph.compact();
     let Some(output) = graph.outputs().iter().position(|output| output.name == LOGITS) else {

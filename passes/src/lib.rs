@@ -17,6 +17,7 @@ pub mod precision;
 pub mod quantize;
 pub mod raise;
 mod rounds;
+mod rules;
 mod target;
 
 pub use calibration::{CalibrationTable, InputStatistics, Range, RangeMethod};
@@ -129,11 +130,21 @@ pub struct Pass {
     pub numerics: &'static str,
     /// A graph before and after, in the text form; a test runs it.
     pub example: Example,
-    /// Applies it.
+    /// Whether it applies with these options; a pipeline leaves it out where it does not.
+    pub applies: fn(&Options) -> bool,
+    /// Rewrites a graph with options that it applies with.
     pub run: fn(&mut Graph, &Options) -> Result<Outcome, PassError>,
 }
 
 impl Pass {
+    /// Applies it, if it applies with these options; else it changes nothing.
+    ///
+    /// # Errors
+    /// Those of the pass.
+    pub fn apply(&self, graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+        if (self.applies)(options) { (self.run)(graph, options) } else { Ok(Outcome::default()) }
+    }
+
     /// The first sentence of the summary, without its full stop: a line for lists of passes.
     #[must_use]
     pub fn gist(&self) -> &'static str {

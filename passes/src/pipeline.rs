@@ -7,8 +7,8 @@ use crate::fold::FOLD;
 use crate::fuse::{FUSE_EMBEDDINGS, FUSE_GATED, FUSE_LINEAR, FUSE_NORMS, FUSE_ROTARY, FUSING, PACK_PROJECTIONS};
 use crate::last_logits::LAST_LOGITS;
 use crate::legalize::{
-    ABSORB_BIASES, CHECK_KERNELS, CHUNK_ATTENTION, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR,
-    LOWER_NORMS, LOWER_QUANTIZED, LOWER_ROTARY, MOVE_CODES, SELECT_PARTS, STORE_ONCE, SUBSTITUTE_KERNELS,
+    ABSORB_BIASES, CHECK_KERNELS, CHUNK_ATTENTION, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_EXPERTS,
+    LOWER_LINEAR, LOWER_NORMS, LOWER_QUANTIZED, LOWER_ROTARY, MOVE_CODES, SELECT_PARTS, STORE_ONCE, SUBSTITUTE_KERNELS,
 };
 use crate::observe::{OBSERVE, OBSERVE_INPUTS};
 use crate::pad::{PAD_LINEAR, PAD_VOCAB};
@@ -51,6 +51,7 @@ pub const PASSES: &[Pass] = &[
     FUSE_LINEAR,
     WIDEN,
     ABSORB_BIASES,
+    LOWER_EXPERTS,
     LOWER_ACTIVATIONS,
     SELECT_PARTS,
     FLATTEN_TOKENS,
@@ -110,6 +111,8 @@ const LOWERING: &[&Pass] = &[
     &ABSORB_BIASES,
     // Computes the biases that were absorbed.
     &FOLD,
+    // Emits activations.
+    &LOWER_EXPERTS,
     &LOWER_ACTIVATIONS,
     // Sees linear layers and what takes their results.
     &SELECT_PARTS,
@@ -195,20 +198,8 @@ impl Pipeline {
     ) -> Result<(), PassError> {
         let mut run = Run { pipeline: self, graph, stages, after };
         // Weights that passes quantize have scales that are computed when they are written.
-        run.once(&[&CHECK_CODES])?;
-        if self.options.quantization.is_some() {
-            run.once(&[&QUANTIZE])?;
-        }
-        if self.options.weight_quantization.is_some() {
-            run.once(&[&QUANTIZE_WEIGHTS])?;
-        }
-        if self.options.last_logits {
-            // Plans name the inputs of layers, and the pass gives the input of the head another name.
-            run.once(&[&LAST_LOGITS])?;
-        }
-        if self.options.precision.as_ref().is_some_and(|precision| precision.half().is_some()) {
-            run.once(&[&HALVE])?;
-        }
+        // Plans name the inputs of layers, and LAST_LOGITS gives the input of the head another name.
+        run.once(&[&CHECK_CODES, &QUANTIZE, &QUANTIZE_WEIGHTS, &LAST_LOGITS, &HALVE])?;
         run.once(PADDING)
     }
 

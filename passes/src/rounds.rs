@@ -37,13 +37,14 @@ impl Run<'_> {
         passes.iter().try_for_each(|pass| self.apply(pass))
     }
 
-    /// Applies a pass, if the pipeline goes that far.
+    /// Applies a pass, if it applies with the options and the pipeline goes that far.
     fn apply(&mut self, pass: &Pass) -> Result<(), PassError> {
-        if self.pipeline.stop_after.is_some_and(|limit| self.stages.len() >= limit) {
+        let options = &self.pipeline.options;
+        if !(pass.applies)(options) || self.pipeline.stop_after.is_some_and(|limit| self.stages.len() >= limit) {
             return Ok(());
         }
         let start = Instant::now();
-        let Outcome { changed, notes } = (pass.run)(self.graph, &self.pipeline.options)?;
+        let Outcome { changed, notes } = (pass.run)(self.graph, options)?;
         self.stages.push(Stage { pass: pass.name, changed, notes, time: start.elapsed() });
         if self.pipeline.verify {
             verify(self.graph).map_err(|source| PassError::Broken { pass: pass.name, source })?;

@@ -9,7 +9,7 @@ use planish_ir::weight::Channels;
 
 use crate::legalize::native::{native, native_value};
 use crate::legalize::tables::{ort_cpu, ort_cuda, standard};
-use crate::legalize::tensorrt::{tensorrt, tensorrt_foreign, tensorrt_value};
+use crate::legalize::tensorrt::{tensorrt, tensorrt_foreign, tensorrt_node, tensorrt_value};
 use crate::legalize::{ATTENTION_OPSET, Kernels, MICROSOFT, ROTARY_OPSET, opset_of_codes};
 
 /// A consumer of compiled graphs: everything that passes ask about it, each a property. Targets are equal when their
@@ -29,6 +29,8 @@ pub struct Target {
     pub appends_in_place: bool,
     /// Whether it has a kernel for ONNX's RotaryEmbedding, of opset 23, for rows of tokens in float32.
     pub has_rotary_embedding: bool,
+    /// Whether it has ONNX Runtime's operator for mixtures of experts, in float32.
+    pub has_experts: bool,
     /// Whether it runs the operators of the graph itself: with fusion they stay as they are, and the passes that fuse join
     /// them to larger ones.
     pub fuses: bool,
@@ -181,28 +183,41 @@ pub enum Observation {
     AtEnd,
 }
 
+impl Target {
+    /// The properties of [`ONNX`], for targets of tests that differ in a few of them. A target that is compiled for states
+    /// every property.
+    pub const BASE: Self = Self {
+        name: "onnx",
+        summary: "any ONNX runtime: standard operators only",
+        kernels: Kernels {
+            missing: standard,
+            domains: &[Foreign::STANDARD],
+            node: |_| None,
+            foreign: |_, _| None,
+            value: |_, _| None,
+        },
+        order: TokenOrder::BatchMajor,
+        attention: AttentionForm::Products,
+        appends_in_place: false,
+        has_rotary_embedding: false,
+        has_experts: false,
+        fuses: false,
+        most_scores: None,
+        skips_masks: false,
+        quantized: QuantizedForm::Pairs,
+        attention_between_casts: CastAttention::Products,
+        selects_parts: false,
+        absorbs_biases: false,
+        substitutes_kernels: true,
+        observation: Observation::Interleaved,
+        computes_in_float32: false,
+        vocabulary_multiple: None,
+        alignment: |_| 1,
+    };
+}
+
 /// Any ONNX runtime.
-pub static ONNX: Target = Target {
-    name: "onnx",
-    summary: "any ONNX runtime: standard operators only",
-    kernels: Kernels { missing: standard, domains: &[Foreign::STANDARD], foreign: |_, _| None, value: |_, _| None },
-    order: TokenOrder::BatchMajor,
-    attention: AttentionForm::Products,
-    appends_in_place: false,
-    has_rotary_embedding: false,
-    fuses: false,
-    most_scores: None,
-    skips_masks: false,
-    quantized: QuantizedForm::Pairs,
-    attention_between_casts: CastAttention::Products,
-    selects_parts: false,
-    absorbs_biases: false,
-    substitutes_kernels: false,
-    observation: Observation::Interleaved,
-    computes_in_float32: false,
-    vocabulary_multiple: None,
-    alignment: |_| 1,
-};
+pub static ONNX: Target = Target::BASE;
 
 /// ONNX Runtime's CPU provider.
 pub static ORT: Target = Target {
@@ -211,6 +226,7 @@ pub static ORT: Target = Target {
     kernels: Kernels {
         missing: ort_cpu,
         domains: &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft", "com.microsoft.nchwc"],
+        node: |_| None,
         foreign: |_, _| None,
         value: |_, _| None,
     },
@@ -218,6 +234,7 @@ pub static ORT: Target = Target {
     attention: AttentionForm::WholeWithCache,
     appends_in_place: true,
     has_rotary_embedding: true,
+    has_experts: true,
     fuses: false,
     most_scores: Some(256 << 20),
     skips_masks: true,
@@ -239,6 +256,7 @@ pub static ORT_CUDA: Target = Target {
     kernels: Kernels {
         missing: ort_cuda,
         domains: &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"],
+        node: |_| None,
         foreign: |_, _| None,
         value: |_, _| None,
     },
@@ -246,6 +264,7 @@ pub static ORT_CUDA: Target = Target {
     attention: AttentionForm::Products,
     appends_in_place: false,
     has_rotary_embedding: false,
+    has_experts: false,
     fuses: false,
     most_scores: Some(256 << 20),
     skips_masks: false,
@@ -267,6 +286,7 @@ pub static TRT: Target = Target {
     kernels: Kernels {
         missing: tensorrt,
         domains: &[Foreign::STANDARD],
+        node: tensorrt_node,
         foreign: tensorrt_foreign,
         value: tensorrt_value,
     },
@@ -274,6 +294,7 @@ pub static TRT: Target = Target {
     attention: AttentionForm::ProductsOfGroups,
     appends_in_place: false,
     has_rotary_embedding: false,
+    has_experts: false,
     fuses: false,
     most_scores: None,
     skips_masks: false,
@@ -294,11 +315,12 @@ pub static TRT: Target = Target {
 pub static CUDA: Target = Target {
     name: "cuda",
     summary: "planish's graph itself for NVIDIA GPUs: its operators stay whole and are fused",
-    kernels: Kernels { missing: native, domains: &[], foreign: |_, _| None, value: native_value },
+    kernels: Kernels { missing: native, domains: &[], node: |_| None, foreign: |_, _| None, value: native_value },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Whole,
     appends_in_place: false,
     has_rotary_embedding: false,
+    has_experts: false,
     fuses: true,
     most_scores: None,
     skips_masks: false,

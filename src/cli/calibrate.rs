@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
-use planish_artifact::backend::ONNX_RUNTIME;
+use planish_artifact::backend::LOCAL;
 use planish_compiler::calibrate::{
     CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, few, is_table,
 };
@@ -90,7 +90,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     strict: bool,
     /// The runtime
-    #[arg(long, default_value = "ort", value_name = "NAME")]
+    #[arg(long, default_value = LOCAL.target.name, value_name = "NAME")]
     runtime: RuntimeName,
     /// The number of threads of the runtime [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -185,7 +185,7 @@ fn options(arguments: &Arguments) -> CalibrateOptions {
         measure: arguments.measure.into(),
         shard: arguments.shard,
         on: match arguments.runtime {
-            RuntimeName::Ort => CalibrateOn::Backend(&ONNX_RUNTIME, arguments.library.settings()),
+            RuntimeName::Ort => CalibrateOn::Backend(LOCAL, arguments.library.settings()),
             RuntimeName::Reference => CalibrateOn::Interpreter,
         },
         threads: arguments.threads,

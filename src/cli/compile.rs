@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use planish_artifact::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
+use planish_artifact::backend::LOCAL;
+use planish_artifact::backend::{Backend, lacks, spelled};
 use planish_artifact::coverage::Extent;
 use planish_artifact::package::RuntimePackage;
 use planish_check::evaluate::EvaluateOptions;
@@ -42,7 +43,7 @@ pub(super) struct Arguments {
     output: Option<PathBuf>,
     /// The target: onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime on NVIDIA GPUs), trt
     /// (TensorRT), cuda (planish's own graph with fused operators, for NVIDIA GPUs)
-    #[arg(long, default_value = "ort", value_name = "TARGET", value_parser = backend)]
+    #[arg(long, default_value = LOCAL.target.name, value_name = "TARGET", value_parser = backend)]
     target: &'static Backend,
     /// The task of the model, if the architecture supports it: feature-extraction, fill-mask, text-classification,
     /// token-classification, question-answering, text-generation, text2text-generation, image-classification
@@ -352,7 +353,7 @@ fn cache(arguments: &Arguments) -> Result<CacheForm> {
 /// How the data of `--calibrate` is run.
 fn calibrate_options(arguments: &Arguments, half: Option<Half>) -> CalibrateOptions {
     let data = DataOptions { field: arguments.field.clone(), ..DataOptions::default() };
-    let on = CalibrateOn::Backend(&ONNX_RUNTIME, arguments.runtime.settings());
+    let on = CalibrateOn::Backend(LOCAL, arguments.runtime.settings());
     let (task, threads) = (arguments.task, arguments.threads);
     let halves = half.is_some() && !arguments.target.target.computes_in_float32;
     let measure = match (halves, arguments.quantization.is_given()) {

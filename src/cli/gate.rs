@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use planish_artifact::backend::RuntimeSettings;
+use planish_artifact::backend::saturates;
 use planish_artifact::evaluation::{Evaluation, Requirements};
 use planish_artifact::split::Split;
 use planish_check::evaluate::{EvaluateOptions, Reference, evaluate_compiled};
@@ -17,7 +18,6 @@ use planish_compiler::source::SourceModel;
 use planish_data::DataOptions;
 use planish_ir::{DType, Graph};
 use planish_passes::quantize::{PlannedInput, WeightScales};
-use planish_runtimes::ort::saturates;
 
 use super::evaluate::watched;
 use super::heartbeat::Heartbeat;
@@ -258,8 +258,7 @@ impl Gate {
 fn is_reduced_better(compiled: &Compiled, evaluation: &Evaluation) -> bool {
     let has_codes = |input: &PlannedInput| matches!(input.activation.codes(), Some(DType::I8 | DType::U8));
     let mut full = compiled.quantizations.layers.values().filter(|of| of.weight_scales != WeightScales::Reduced);
-    saturates()
-        && evaluation.runtime == "ort"
+    saturates(&evaluation.runtime)
         && compiled.artifact.backend.engines.is_none()
         && full.any(|of| of.plan.inputs.iter().any(has_codes))
 }

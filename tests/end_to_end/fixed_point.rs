@@ -39,7 +39,7 @@ fn changes(graph: &Graph, passes: &[&Pass], options: &Options) -> Vec<String> {
     let mut again = graph.clone();
     let mut changes = Vec::new();
     for pass in passes {
-        let changed = (pass.run)(&mut again, options).unwrap().changed;
+        let changed = pass.apply(&mut again, options).unwrap().changed;
         if changed > 0 || again.to_string() != text {
             changes.push(format!("`{}` reports {changed} changes, to\n{again}", pass.name));
             again = graph.clone();

@@ -370,7 +370,7 @@ fn graphs_of_checkpoints_are_raised_already() {
         for part in load(&Checkpoint::open(&golden(name)).unwrap(), LoadOptions::default()).unwrap().parts {
             for pass in RAISING.iter().filter(|pass| pass.name.starts_with("raise-")) {
                 let mut graph = part.graph.clone();
-                (pass.run)(&mut graph, &options()).unwrap();
+                pass.apply(&mut graph, &options()).unwrap();
                 assert!(same_up_to_names(&graph, &part.graph), "{name}: `{}` makes it\n{graph}", pass.name);
             }
             assert_eq!(misses(&part.graph).unwrap(), [], "{name}");

@@ -31,7 +31,7 @@ fn interpreted(name: &str, inputs: &[&str]) -> BTreeMap<String, Tensor> {
     let mut graph = model.parts[0].graph.clone();
     let options = Options::new(&ORT, 20);
     Pipeline::new(options.clone()).raise(&mut graph, &mut Vec::new(), &mut |_, _| {}).unwrap();
-    (OBSERVE_INPUTS.run)(&mut graph, &options).unwrap();
+    OBSERVE_INPUTS.apply(&mut graph, &options).unwrap();
     let given = numbered(&golden(name).join("io.safetensors"), "in.");
     let given: Vec<(&str, Tensor)> =
         given.iter().filter(|(n, _)| inputs.contains(&n.as_str())).map(|(n, t)| (n.as_str(), t.clone())).collect();

@@ -12,7 +12,7 @@ use planish::source::SourceModel;
 use planish::verify::{VerifyOptions, verify_artifact, verify_compiled};
 use planish_ir::{DType, Graph, Weight};
 use planish_onnx::{DEFAULT_OPSET, ImportOptions};
-use planish_passes::{AttentionForm, CastAttention, Kernels, Observation, Target, TokenOrder};
+use planish_passes::{Kernels, Target};
 use planish_runtimes::{
     Arithmetic, Description, Format, Model, ReferenceRuntime, Runtime, RuntimeError, Session, SessionOptions,
     Unavailable,
@@ -23,23 +23,11 @@ use crate::support::{Silent, golden, scratch};
 static TOY: Target = Target {
     name: "toy",
     summary: "a backend of a test",
-    kernels: Kernels { missing: |_, _| None, domains: &["ai.onnx"], foreign: |_, _| None, value: |_, _| None },
-    order: TokenOrder::BatchMajor,
-    attention: AttentionForm::Products,
-    appends_in_place: false,
-    has_rotary_embedding: false,
-    fuses: false,
-    quantized: planish_passes::QuantizedForm::Pairs,
-    most_scores: None,
-    skips_masks: false,
-    attention_between_casts: CastAttention::Products,
-    selects_parts: false,
+    kernels: Kernels { missing: |_, _| None, ..Target::BASE.kernels },
     absorbs_biases: true,
     substitutes_kernels: false,
-    observation: Observation::Interleaved,
-    computes_in_float32: false,
     vocabulary_multiple: Some(64),
-    alignment: |_| 1,
+    ..Target::BASE
 };
 
 static BACKEND: Backend = Backend {

@@ -23,8 +23,7 @@ pub use cores::Cores;
 pub use emitter::{EmitOptions, Emitted, Emitter, OnnxEmitter};
 pub use graph::GraphEmitter;
 pub use memory::available_memory;
-pub use runtimes::spelled;
-pub use runtimes::{RuntimeSettings, lacks, runtime_named};
+pub use runtimes::{RuntimeSettings, is_on_gpu, lacks, other_profiler, runtime_named, saturates, spelled};
 pub use temporary::TemporaryFiles;
 
 use runtimes::{cpu, cuda, interpreter, native, native_baseline, native_emulator, tensorrt};
@@ -117,6 +116,30 @@ pub static CUDA: Backend = Backend {
     device: Some(Device::Gpu),
     tolerances: Tolerances::of,
 };
+
+/// The backend that checkpoints are compiled with where no target is named, and whose first runtime computes on this
+/// machine's processor what planish itself needs: references, calibration, peaks.
+pub static LOCAL: &Backend = &ONNX_RUNTIME;
+
+/// The backend that loads ONNX files whoever made them, and whose lowering without fusion is the baseline of benches.
+pub static PORTABLE: &Backend = &ANY_ONNX;
+
+/// What a bench of a checkpoint compares where nothing is named: on GPUs the baseline, the runtime of planish and ONNX
+/// Runtime, then the processor with the slowest first. A backend, the place of a runtime among its runtimes, and the names
+/// of the forms.
+pub static USUAL: &[(&Backend, usize, &[&str])] = &[
+    (&CUDA, 1, &["f32", "fp16"]),
+    (&CUDA, 0, &["f32", "fp16", "int8"]),
+    (&ONNX_RUNTIME_CUDA, 0, &["f32", "fp16"]),
+    (&ANY_ONNX, 0, &["unfused"]),
+    (&ONNX_RUNTIME, 0, &["f32", "fp16", "int8-dynamic", "int8", "int8-weights", "int4"]),
+];
+
+impl PartialEq for Backend {
+    fn eq(&self, other: &Self) -> bool {
+        self.target == other.target
+    }
+}
 
 /// The backend of a target by its name, among some.
 #[must_use]

@@ -113,9 +113,14 @@ fn rounds_to_bfloat16(graph: &Graph) -> bool {
     }
     for (_, node) in graph.nodes() {
         let begins = match &node.op {
-            Op::Linear(_) | Op::MatMul(_) | Op::Attention(_) | Op::Embedding(_) | Op::Gather(_) | Op::Foreign(_) => {
-                node.outputs.iter().any(|value| dtype(*value).is_none_or(DType::is_float))
-            }
+            Op::Linear(_)
+            | Op::MatMul(_)
+            | Op::Conv(_)
+            | Op::Experts(_)
+            | Op::Attention(_)
+            | Op::Embedding(_)
+            | Op::Gather(_)
+            | Op::Foreign(_) => node.outputs.iter().any(|value| dtype(*value).is_none_or(DType::is_float)),
             _ => false,
         };
         let goes_on = begins || node.op.operands().iter().any(|value| is_data[value.index()]);

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 use planish_artifact::Artifact;
-use planish_artifact::backend::{ONNX_RUNTIME, RuntimeSettings, TemporaryFiles};
+use planish_artifact::backend::LOCAL;
+use planish_artifact::backend::{RuntimeSettings, TemporaryFiles};
 use planish_artifact::chain::{DECODER_WITH_PAST, ENCODER, Tensors, columns};
 use planish_artifact::manifest::{PaddedVocabulary, PartManifest};
 use planish_artifact::{named, note_elsewhere};
@@ -74,7 +75,7 @@ impl Side {
         settings: &RuntimeSettings,
         options: SessionOptions,
     ) -> Result<Self> {
-        let backend = &ONNX_RUNTIME;
+        let backend = LOCAL;
         let runtime = backend.runtime(settings);
         runtime.check()?;
         let files = TemporaryFiles::create("planish-evaluation")?;

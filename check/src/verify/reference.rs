@@ -1,7 +1,7 @@
 //! The references that artifacts are compared with.
 
 use anyhow::{Error, Result};
-use planish_artifact::backend::{ONNX_RUNTIME, TemporaryFiles};
+use planish_artifact::backend::{LOCAL, TemporaryFiles};
 use planish_artifact::verification::{ReferenceKind, Skipped};
 use planish_compiler::source::OnnxFile;
 use planish_eval::Tensor;
@@ -159,7 +159,7 @@ fn load(file: &OnnxFile, graph: &Graph) -> Result<Ready> {
 
 /// The graph as it was imported, in the plainest form.
 fn imported(file: &OnnxFile, graph: &Graph, runtime: &OnnxRuntime) -> Result<Box<dyn Session>> {
-    let backend = &ONNX_RUNTIME;
+    let backend = LOCAL;
     let mut plain = graph.clone();
     let passes = Options { fusion: false, ..Options::new(backend.target, file.opset) };
     Pipeline::new(passes).lower(&mut plain, &mut Vec::new(), &mut |_, _| {})?;

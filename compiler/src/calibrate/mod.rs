@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Error, Result};
-use planish_artifact::backend::{Backend, ONNX_RUNTIME, RuntimeSettings};
+use planish_artifact::backend::LOCAL;
+use planish_artifact::backend::{Backend, RuntimeSettings};
 use planish_artifact::chain::{Chain, DECODER_WITH_PAST};
 use planish_artifact::manifest::PartManifest;
 use planish_data::{DataOptions, Dataset, Shard};
@@ -83,7 +84,7 @@ pub enum CalibrateOn {
 impl Default for CalibrateOn {
     /// ONNX Runtime on CPUs.
     fn default() -> Self {
-        Self::Backend(&ONNX_RUNTIME, RuntimeSettings::default())
+        Self::Backend(LOCAL, RuntimeSettings::default())
     }
 }
 

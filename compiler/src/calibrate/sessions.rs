@@ -94,7 +94,7 @@ fn observing(
     let mut graph = canonical.clone();
     let options = Options::new(target.unwrap_or(&ONNX), opset);
     if wanted.ranges {
-        (OBSERVE.run)(&mut graph, &options)?;
+        OBSERVE.apply(&mut graph, &options)?;
     }
     observe_inputs(&mut graph, &|value| (wanted.inputs)(part, value))?;
     if target.is_some() {

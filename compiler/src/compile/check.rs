@@ -73,7 +73,7 @@ fn halves(source: &Loaded, options: &CompileOptions) -> Result<()> {
     let Some(precision) = options.passes.precision.as_deref().and_then(Precision::half) else { return Ok(()) };
     let other = precision.half.other();
     let is_product = |node: &Node| match &node.op {
-        Op::Linear(_) | Op::MatMul(_) | Op::Attention(_) => true,
+        Op::Linear(_) | Op::MatMul(_) | Op::Conv(_) | Op::Experts(_) | Op::Attention(_) => true,
         Op::Foreign(op) => op.is("Conv") || op.is("Gemm"),
         _ => false,
     };

@@ -90,10 +90,12 @@ fn reasons<'a>(quantization: Option<&'a Quantization>, weights: Option<&'a Weigh
 fn unplanned(op: &Op) -> &'static str {
     match op {
         Op::Foreign(op) => match op.op.0.as_str() {
-            "Conv" | "ConvTranspose" => "planish does not quantize convolutions yet",
+            "ConvTranspose" => "planish does not quantize convolutions yet",
             "LSTM" | "GRU" | "RNN" => "these options leave recurrent layers as they are; --int8 quantizes them",
             _ => "planish knows no form of this operator on codes",
         },
+        Op::Conv(_) => "planish does not quantize convolutions yet",
+        Op::Experts(_) => "planish quantizes experts where weights alone are quantized",
         Op::Linear(_) => "its input or its weight is of another type than float32",
         Op::Embedding(_) | Op::Gather(_) | Op::Slice(_) => "a table of positions or types, not of tokens",
         _ => "a constant that is not the weight of a layer",

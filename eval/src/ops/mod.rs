@@ -5,13 +5,16 @@
 //! integers that leave their range.
 
 mod attention;
+mod conv;
 mod elementwise;
+mod experts;
 mod foreign;
 mod fused;
 mod gather;
 mod linear;
 mod movement;
 mod normalize;
+mod order;
 mod quantize;
 mod reduce;
 mod rotary;
@@ -22,7 +25,7 @@ pub use quantize::Codes;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use planish_ir::ops::{Expand, Iota, Reshape, Sizes, Slice, Types};
+use planish_ir::ops::{Conv, Expand, Iota, Reshape, Sizes, Slice, TopK, Types};
 use planish_ir::{Bindings, Dim, Op, Shape, Type, ValueId};
 
 use crate::error::Failure;
@@ -102,7 +105,7 @@ fn run<'a>(
     if let Op::Foreign(foreign) = op {
         return foreign::run(foreign, operand, context);
     }
-    let op = resolve(op, bindings).map_err(Failure::Unsupported)?;
+    let op = resolve(op, operand, bindings).map_err(Failure::Unsupported)?;
     let operands: BTreeMap<ValueId, Type> = op.operands().into_iter().map(|v| (v, operand(v).ty().into())).collect();
     let types = op.infer(&Types::new(&|v| &operands[&v]))?;
     let mut memory = context.memory;
@@ -138,6 +141,10 @@ fn kernel(op: &Op) -> Result<&dyn Kernel, String> {
         Op::Sizes(p) => p,
         Op::Linear(p) => p,
         Op::MatMul(p) => p,
+        Op::Conv(p) => p,
+        Op::Experts(p) => p,
+        Op::TopK(p) => p,
+        Op::ArgMax(p) => p,
         Op::Softmax(p) => p,
         Op::MaskedSoftmax(p) => p,
         Op::LayerNorm(p) => p,
@@ -159,7 +166,11 @@ fn kernel(op: &Op) -> Result<&dyn Kernel, String> {
 }
 
 /// The operator with the sizes in its attributes as numbers.
-fn resolve<'a>(op: &'a Op, bindings: &Bindings) -> Result<Cow<'a, Op>, String> {
+fn resolve<'a, 'b>(
+    op: &'a Op,
+    operand: &dyn Fn(ValueId) -> &'b Tensor,
+    bindings: &Bindings,
+) -> Result<Cow<'a, Op>, String> {
     let dim = |d: &Dim| d.evaluate(bindings).map(Dim::constant).ok_or_else(|| unresolved(d, bindings));
     let shape = |s: &Shape| s.iter().map(dim).collect::<Result<Vec<_>, _>>().map(Shape::new);
     Ok(Cow::Owned(match op {
@@ -168,6 +179,13 @@ fn resolve<'a>(op: &'a Op, bindings: &Bindings) -> Result<Cow<'a, Op>, String> {
         Op::Slice(p) => Slice { start: dim(&p.start)?, end: dim(&p.end)?, ..p.clone() }.into(),
         Op::Sizes(p) => Sizes { of: shape(&p.of)? }.into(),
         Op::Iota(p) => Iota { length: dim(&p.length)?, ..p.clone() }.into(),
+        Op::TopK(p) => TopK { k: dim(&p.k)?, ..p.clone() }.into(),
+        // Sizes that nothing in front of it has are those that it determines.
+        Op::Conv(p) => {
+            let size = |d: &Dim| d.evaluate(bindings).map_or_else(|| d.clone(), Dim::constant);
+            let sized = Conv { sizes: Shape::new(p.sizes.iter().map(size)), ..p.clone() };
+            sized.resolved(&operand(p.x).ty().shape, &operand(p.weight).ty().shape).into()
+        }
         Op::Unary(_)
         | Op::Binary(_)
         | Op::Select(_)
@@ -180,6 +198,8 @@ fn resolve<'a>(op: &'a Op, bindings: &Bindings) -> Result<Cow<'a, Op>, String> {
         | Op::Gather(_)
         | Op::Linear(_)
         | Op::MatMul(_)
+        | Op::Experts(_)
+        | Op::ArgMax(_)
         | Op::Softmax(_)
         | Op::MaskedSoftmax(_)
         | Op::LayerNorm(_)

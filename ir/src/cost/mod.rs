@@ -8,14 +8,15 @@
 //!   counts 2 for each combination of its labels and each operand behind the first;
 //! - the two products of attention: every query with every key of the row, past ones included. Causality, a window and a
 //!   mask subtract nothing, as is usual for model FLOPs (Chowdhery et al. 2022, arXiv:2204.02311, appendix B);
-//! - convolutions: `2 * elements of the result * elements of one filter`.
+//! - convolutions: `2 * elements of the result * elements of one filter`;
+//! - `experts`: the layers of each expert for each token that takes it.
 //!
 //! The other operations are counted by element, so that two forms of one layer count about the same:
 //!
 //! | Operation | FLOPs |
 //! |---|---|
 //! | a function or an arithmetic operation of floating-point elements, a bias, a residual | 1 for each element of the result |
-//! | a sum, mean, minimum or maximum; a running sum; pooling | 1 for each element that is read |
+//! | a sum, mean, minimum or maximum; a running sum; pooling; the largest elements and where they are | 1 for each element that is read |
 //! | `softmax` | 5 for each element; 6 with an addend |
 //! | `layer_norm`, `rms_norm` | 7 and 4 for each element |
 //! | `gelu` by erf, by tanh; `silu` | 5, 9 and 2 for each element |

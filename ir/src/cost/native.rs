@@ -1,6 +1,6 @@
 //! Operators of the graph.
 
-use crate::ops::{Activation, Attention, GeluForm, NormKind, UnaryKind};
+use crate::ops::{Activation, Attention, Experts, GeluForm, NormKind, UnaryKind};
 use crate::{Node, Op, ValueId};
 
 use super::sizes::{Sizes, product};
@@ -47,6 +47,14 @@ pub(super) fn flops(op: &Op, node: &Node, sizes: &Sizes<'_>) -> Result<Flops, St
         // Sums of codes become numbers by a product with the scale.
         Op::QuantizedLinear(op) => linear(op.x, op.activation, 1 + given(op.bias) + given(op.residual)),
         Op::MatMul(op) => Ok(Flops::products(result()?.saturating_mul(sizes.last(op.a)?))),
+        Op::Conv(op) => {
+            let (elements, filter) = (result()?, sizes.shape(op.weight)?);
+            let others = elements.saturating_mul(given(op.bias));
+            Ok(Flops::products(elements.saturating_mul(product(&filter[1..]))).and(others))
+        }
+        Op::Experts(op) => experts(op, sizes),
+        Op::TopK(op) => reduced(op.x, sizes),
+        Op::ArgMax(op) => reduced(op.x, sizes),
         Op::Softmax(_) => each(SOFTMAX),
         Op::MaskedSoftmax(_) => each(SOFTMAX + 1),
         Op::LayerNorm(_) => each(LAYER_NORM),
@@ -86,8 +94,29 @@ pub(super) fn cost(op: &Op, node: &Node, flops: Flops, sizes: &Sizes<'_>) -> Res
             })?;
             Ok(taken)
         }),
+        Op::Experts(op) => {
+            // Each expert is read once, if a token takes it: at most as many as are taken.
+            let (all, taken) = (at(&sizes.shape(op.gate)?, 0), sizes.elements(op.indices)?);
+            let stacked = [Some(op.gate), Some(op.down), op.up, op.gate_bias, op.up_bias, op.down_bias];
+            sizes.cost(node, flops, |value| match stacked.contains(&Some(value)) {
+                true => Ok(Some((sizes.elements(value)? / all.max(1)).saturating_mul(all.min(taken)))),
+                false => Ok(None),
+            })
+        }
         _ => sizes.cost(node, flops, |_| Ok(None)),
     }
+}
+
+/// The operations of the experts that tokens take.
+fn experts(op: &Experts, sizes: &Sizes<'_>) -> Result<Flops, String> {
+    let (gate, down) = (sizes.shape(op.gate)?, sizes.shape(op.down)?);
+    let given = |value: Option<ValueId>| u64::from(value.is_some());
+    let (inner, out, taken) = (at(&gate, 1), at(&down, 1), sizes.elements(op.indices)?);
+    let products = product(&[1 + given(op.up), inner, at(&gate, 2)]).saturating_add(inner.saturating_mul(out));
+    let gated = of_activation(op.activation) + given(op.up) + given(op.gate_bias) + given(op.up_bias);
+    // Each result takes part in a sum, times its score.
+    let others = inner.saturating_mul(gated).saturating_add(out.saturating_mul(2 + given(op.down_bias)));
+    Ok(Flops::products(products.saturating_mul(taken)).and(others.saturating_mul(taken)))
 }
 
 /// The cost of a node that reads as many elements of `x` as its first result has.

@@ -7,10 +7,13 @@
 mod arith;
 mod attention;
 mod attribute;
+mod conv;
+mod experts;
 mod foreign;
 mod fused;
 mod infer;
 mod nn;
+mod order;
 mod payload;
 mod quantize;
 mod tensor;
@@ -18,10 +21,13 @@ mod tensor;
 pub use arith::{Binary, BinaryKind, Cast, CumSum, Reduce, ReduceKind, Select, Unary, UnaryKind};
 pub use attention::{Attention, Rotary};
 pub use attribute::{Attribute, Flag, Real};
+pub use conv::Conv;
+pub use experts::Experts;
 pub use foreign::{Foreign, Inner, InnerOperators, Results, Setting, Settings, Text};
 pub use fused::{Activation, AddNorm, EmbeddingNorm, FusedLinear, Gated, MAX_TABLES, NormKind, RotaryAppend};
 pub use infer::{Types, broadcast};
 pub use nn::{Embedding, Gelu, GeluForm, LayerNorm, Linear, MaskedSoftmax, MatMul, RmsNorm, Softmax};
+pub use order::{ArgMax, TopK};
 pub use payload::{Operand, Payload, TypeRule};
 pub use quantize::{Columns, FakeQuantize, Quantize, QuantizedLinear};
 pub use tensor::{Concat, Expand, Gather, Iota, Reshape, Sizes, Slice, Split, Transpose};
@@ -29,7 +35,7 @@ pub use tensor::{Concat, Expand, Gather, Iota, Reshape, Sizes, Slice, Split, Tra
 use payload::{ParseArguments, PrintArguments};
 pub(crate) use payload::{payload_parse, payload_text};
 
-use crate::{Dim, Type, ValueId};
+use crate::{Dim, Symbol, Type, ValueId};
 
 macro_rules! operators {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -152,6 +158,14 @@ operators! {
     Linear,
     /// Batched matrix product.
     MatMul,
+    /// Convolution over spatial axes.
+    Conv,
+    /// Feed-forward networks of which each token takes some.
+    Experts,
+    /// The largest elements along an axis, and where they are.
+    TopK,
+    /// Where the largest element along an axis is.
+    ArgMax,
     /// Softmax along the last axis.
     Softmax,
     /// Softmax of a sum with a mask, or without it.
@@ -195,6 +209,16 @@ impl Op {
         let mut out = Vec::new();
         self.visit_operands(&mut |v| out.push(v));
         out
+    }
+
+    /// The symbols of results whose size the operator determines, unless inputs or operators in front of it do.
+    pub fn determined_symbols(&self) -> impl Iterator<Item = &Symbol> {
+        let (foreign, conv) = match self {
+            Op::Foreign(p) => (Some(p.result_symbols()), None),
+            Op::Conv(p) => (None, Some(p.result_symbols())),
+            _ => (None, None),
+        };
+        foreign.into_iter().flatten().chain(conv.into_iter().flatten())
     }
 
     /// Whether it is several operators in one, which only targets with kernels of their own run.

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
-use planish_artifact::backend::{ANY_ONNX, Backend, MakeRuntime, ONNX_RUNTIME};
+use planish_artifact::backend::LOCAL;
+use planish_artifact::backend::PORTABLE;
+use planish_artifact::backend::{Backend, MakeRuntime};
 use planish_artifact::files::digest;
 use planish_artifact::manifest::{File, Manifest, PartManifest, SourceManifest};
 use planish_artifact::package::RuntimePackage;
@@ -115,7 +117,7 @@ impl Entrant {
             },
             architecture: loaded.architecture.to_owned(),
             task,
-            target: ANY_ONNX.target.name.to_owned(),
+            target: PORTABLE.target.name.to_owned(),
             opset: model.opset().unwrap_or_default(),
             precision,
             calibration: None,
@@ -139,7 +141,7 @@ impl Entrant {
         Ok(Self {
             label: path.display().to_string(),
             precision: if is_quantized { QUANTIZED.to_owned() } else { precision.to_string() },
-            artifact: Artifact { folder, manifest, backend: &ANY_ONNX, stamp: None },
+            artifact: Artifact { folder, manifest, backend: PORTABLE, stamp: None },
             runtimes: Vec::new(),
             command: None,
             reference: Some(compared.to_owned()),
@@ -302,7 +304,7 @@ impl Form {
     /// The command that compiles it into an artifact. `calibrate` is data, with how it is read, or a table.
     pub(super) fn command(&self, model: &SourceModel, calibrate: Option<(&Path, &DataOptions)>) -> String {
         let mut words = vec!["planish".to_owned(), "compile".to_owned(), quoted(&model.path().display().to_string())];
-        if self.backend.target.name != ONNX_RUNTIME.target.name {
+        if self.backend != LOCAL {
             words.extend(["--target".to_owned(), self.backend.target.name.to_owned()]);
         }
         let options: &[&str] = match self.variant {

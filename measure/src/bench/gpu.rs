@@ -4,6 +4,7 @@ use planish_runtimes::nvml::{GpuMonitor, GpuState};
 use serde::{Deserialize, Serialize};
 
 use super::document::Cell;
+use planish_artifact::backend::is_on_gpu;
 
 /// Clocks of cells that differ by less are alike.
 const ALIKE: f64 = 0.03;
@@ -69,8 +70,7 @@ pub(super) fn compare_clocks(cells: &mut [Cell]) {
 
 /// What reads the GPU, where one of these runtimes computes there.
 pub(super) fn monitor<'a>(mut runtimes: impl Iterator<Item = &'a str>) -> Option<GpuMonitor> {
-    let on_gpu = |name: &str| ["trt", "ort-cuda", "cuda", "cuda-baseline"].contains(&name);
-    if runtimes.any(on_gpu) { GpuMonitor::open() } else { None }
+    if runtimes.any(is_on_gpu) { GpuMonitor::open() } else { None }
 }
 
 #[cfg(test)]

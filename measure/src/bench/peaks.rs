@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use planish_artifact::backend::{ONNX_RUNTIME, RuntimeSettings, TemporaryFiles};
+use planish_artifact::backend::LOCAL;
+use planish_artifact::backend::{RuntimeSettings, TemporaryFiles};
 use planish_artifact::files::write_cached;
 use planish_eval::Tensor;
 use planish_files::Kind;
@@ -55,7 +56,7 @@ pub(super) fn add_rooflines(
         Ok(peaks) => peaks,
         Err(error) => return observer.note(&format!("the peaks of this machine were not measured: {error:#}")),
     };
-    let on_cpu = ONNX_RUNTIME.runtime(settings).name();
+    let on_cpu = LOCAL.runtime(settings).name();
     let measured = |cell: &&mut Cell| cell.backend == on_cpu && cell.latency_ms.is_some();
     for cell in document.cells.iter_mut().filter(measured) {
         if let (Some(work), Some(latency)) = (cell.work, &cell.latency_ms) {
@@ -100,8 +101,8 @@ fn product(threads: usize, settings: &RuntimeSettings, int8: bool) -> Result<f64
     );
     let graph = lowered(text::parse(&graph, &text::no_files).context("the graph of a product")?, int8)?;
     let files = TemporaryFiles::create("planish-peaks")?;
-    let file = files.emit(&ONNX_RUNTIME, &graph, "product", DEFAULT_OPSET)?;
-    let runtime = ONNX_RUNTIME.runtime(settings);
+    let file = files.emit(LOCAL, &graph, "product", DEFAULT_OPSET)?;
+    let runtime = LOCAL.runtime(settings);
     let mut session = runtime.load(Model::File(Format::ONNX, &file), SessionOptions { threads })?;
     let x = (0..rows * inner).map(|at| (at % 251) as f32 / 251.0 - 0.5).collect::<Vec<_>>();
     let x = Tensor::new(vec![rows, inner], x).context("the operand of a product")?;
@@ -116,7 +117,7 @@ fn product(threads: usize, settings: &RuntimeSettings, int8: bool) -> Result<f64
 }
 
 fn lowered(mut graph: Graph, int8: bool) -> Result<Graph> {
-    let target = ONNX_RUNTIME.target;
+    let target = LOCAL.target;
     let mut options = Options::new(target, DEFAULT_OPSET);
     if int8 {
         let plan = Plan::new(&graph, &Settings { dynamic: true, ..Settings::int8(target) }, None)?;

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_artifact::Artifact;
-use planish_artifact::backend::{
-    ANY_ONNX, Backend, CUDA, MakeRuntime, ONNX_RUNTIME, ONNX_RUNTIME_CUDA, RuntimeSettings,
-};
+use planish_artifact::backend::BACKENDS;
+use planish_artifact::backend::LOCAL;
+use planish_artifact::backend::PORTABLE;
+use planish_artifact::backend::USUAL;
+use planish_artifact::backend::{Backend, MakeRuntime, RuntimeSettings};
 use planish_artifact::draft::Draft;
 use planish_artifact::split::Split;
 use planish_compiler::calibrate::{
@@ -145,13 +147,13 @@ impl Request {
     /// The forms in which a checkpoint is measured.
     fn forms(&self) -> Result<Vec<Form>> {
         let backends: Vec<(&'static Backend, Option<MakeRuntime>)> = match self.runtimes.as_slice() {
-            [] => vec![(&ONNX_RUNTIME, None)],
+            [] => vec![(LOCAL, None)],
             named => named.iter().map(|make| Ok((self.backend_of(*make)?, Some(*make)))).collect::<Result<_>>()?,
         };
         let variants = if self.variants.is_empty() { &[Variant::F32][..] } else { &self.variants };
         let of_backend = |&(backend, runtime): &(&'static Backend, Option<MakeRuntime>)| {
             let form = move |&variant: &Variant| match variant {
-                Variant::Unfused if runtime.is_none() => Form { backend: &ANY_ONNX, variant, runtime },
+                Variant::Unfused if runtime.is_none() => Form { backend: PORTABLE, variant, runtime },
                 _ => Form { backend, variant, runtime },
             };
             variants.iter().map(form).collect::<Vec<_>>()
@@ -163,28 +165,23 @@ impl Request {
     fn backend_of(&self, make: MakeRuntime) -> Result<&'static Backend> {
         let name = make(&self.settings).name();
         let own = |backend: &&&'static Backend| backend.runtimes.iter().any(|own| own(&self.settings).name() == name);
-        let all: [&'static Backend; 3] = [&ONNX_RUNTIME, &ONNX_RUNTIME_CUDA, &CUDA];
-        all.iter().find(own).copied().ok_or_else(|| {
+        // Graphs for a device that the runtime loads as they are.
+        let mut all = BACKENDS.iter().filter(|backend| backend.device.is_some() && backend.engines.is_none());
+        all.find(own).copied().ok_or_else(|| {
             anyhow!("a checkpoint is not compiled for runtime `{name}` here: run planish compile first, and name the artifact")
         })
     }
 
     /// The forms of a comparison: those that run here, the slowest usual one first.
     fn usual_forms(&self) -> Vec<Form> {
-        use Variant::{DynamicInt8, F32, Fp16, Int4, Int8, Int8Weights, Unfused};
         let mut forms = Vec::new();
-        let mut add = |backend: &'static Backend, at: usize, variants: &[Variant]| {
-            let Some(make) = backend.runtimes.get(at).copied() else { return };
+        for &(backend, at, names) in USUAL {
+            let Some(make) = backend.runtimes.get(at).copied() else { continue };
             if make(&self.settings).check().is_ok() {
-                forms.extend(variants.iter().map(|&variant| Form { backend, variant, runtime: Some(make) }));
+                let variants = names.iter().filter_map(|name| Variant::ALL.iter().find(|(other, _)| other == name));
+                forms.extend(variants.map(|&(_, variant)| Form { backend, variant, runtime: Some(make) }));
             }
-        };
-        // The baseline on GPUs, the runtime of planish, and ONNX Runtime on both devices.
-        add(&CUDA, 1, &[F32, Fp16]);
-        add(&CUDA, 0, &[F32, Fp16, Int8]);
-        add(&ONNX_RUNTIME_CUDA, 0, &[F32, Fp16]);
-        add(&ANY_ONNX, 0, &[Unfused]);
-        add(&ONNX_RUNTIME, 0, &[F32, Fp16, DynamicInt8, Int8, Int8Weights, Int4]);
+        }
         forms
     }
 }
@@ -241,7 +238,7 @@ impl<'a> Compiling<'a> {
         if is_table(path) {
             return Calibration::of(self.model, path, None).map(Some);
         }
-        let on = CalibrateOn::Backend(&ONNX_RUNTIME, self.request.settings.clone());
+        let on = CalibrateOn::Backend(LOCAL, self.request.settings.clone());
         let options =
             CalibrateOptions { data: data.clone(), measure: Measure::Inputs, on, ..CalibrateOptions::default() };
         calibrate(self.model, path, &options, self.observer).map(Some)

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use planish_artifact::backend::{Backend, ONNX_RUNTIME};
+use planish_artifact::backend::Backend;
+use planish_artifact::backend::LOCAL;
+use planish_artifact::backend::other_profiler;
 use planish_artifact::runtime;
 use planish_artifact::{Artifact, MANIFEST};
 use planish_check::verify::input_specs;
@@ -129,7 +131,7 @@ impl Subject {
     pub(super) fn backend(&self) -> &'static Backend {
         match &self.source {
             Source::Artifact(artifact) => artifact.backend,
-            Source::Onnx(..) => &ONNX_RUNTIME,
+            Source::Onnx(..) => LOCAL,
         }
     }
 
@@ -190,13 +192,10 @@ impl Subject {
 fn profiler(runtime: &dyn Runtime) -> Result<&dyn Profiler, Unprofiled> {
     let name = runtime.name();
     runtime.profiler().ok_or_else(|| {
-        let other = match name {
-            "trt" => "; `trtexec --loadEngine=FILE --dumpProfile --separateProfileRun` profiles an engine",
-            _ => "; Nsight Systems profiles kernels on a GPU",
-        };
+        let other = other_profiler(name);
         Unprofiled(format!(
             "the runtime `{name}` does not tell the times of nodes: --runtime ort and --runtime reference do, for artifacts \
-             with ONNX files, and --runtime cuda does, for artifacts for target cuda{other}"
+             with ONNX files, and --runtime cuda does, for artifacts for target cuda; {other}"
         ))
     })
 }

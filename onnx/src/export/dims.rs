@@ -150,11 +150,11 @@ impl Emitter<'_> {
     }
 }
 
-/// The first input, or else result of an operator that passes through, that has the symbol as a dimension,
+/// The first input, or else result of an operator that determines sizes, that has the symbol as a dimension,
 /// and which; the verifier guarantees one.
 fn binding(graph: &Graph, symbol: &Symbol) -> (ValueId, i64) {
-    let foreign = graph.nodes().filter(|(_, node)| matches!(node.op, Op::Foreign(_)));
-    let results = foreign.flat_map(|(_, node)| &node.outputs);
+    let determining = graph.nodes().filter(|(_, node)| node.op.determined_symbols().next().is_some());
+    let results = determining.flat_map(|(_, node)| &node.outputs);
     for &input in graph.inputs().iter().chain(results) {
         let axis = graph.ty(input).shape.iter().position(|d| d.as_symbol() == Some(symbol));
         if let Some(axis) = axis.and_then(|a| i64::try_from(a).ok()) {

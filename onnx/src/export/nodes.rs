@@ -149,6 +149,29 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
         }
         Op::Linear(_) => return not_legal("one of a matrix"),
         Op::MatMul(p) => form(vec![name(e, p.a), name(e, p.b)], Vec::new()),
+        Op::Conv(p) => {
+            let inputs = [Some(p.x), Some(p.weight), p.bias].into_iter().flatten().map(|v| name(e, v)).collect();
+            let kernel = e.graph.ty(p.weight).shape[2..].iter().filter_map(planish_ir::Dim::as_constant).collect();
+            let attributes = vec![
+                indices("dilations", &p.dilations),
+                int("group", size(p.groups)),
+                ints("kernel_shape", kernel),
+                indices("pads", &p.pads),
+                indices("strides", &p.strides),
+            ];
+            form(inputs, attributes)
+        }
+        Op::TopK(p) => {
+            let k = e.dim(&p.k);
+            let largest = i64::from(!p.smallest.0);
+            form(vec![name(e, p.x), k], vec![int("axis", size(p.axis)), int("largest", largest), int("sorted", 1)])
+        }
+        Op::ArgMax(p) => {
+            let last = i64::from(p.last.0);
+            let attributes =
+                vec![int("axis", size(p.axis)), int("keepdims", p.keep.into()), int("select_last_index", last)];
+            form(vec![name(e, p.x)], attributes)
+        }
         Op::Softmax(p) => form(vec![name(e, p.x)], vec![int("axis", -1)]),
         Op::MaskedSoftmax(p) => form(vec![name(e, p.masked)], branches(e, p, result)),
         Op::LayerNorm(p) => {
@@ -173,6 +196,7 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
             form(inputs, attributes)
         }
         Op::Rotary(_)
+        | Op::Experts(_)
         | Op::FakeQuantize(_)
         | Op::Quantize(_)
         | Op::QuantizedLinear(_)

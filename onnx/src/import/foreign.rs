@@ -138,7 +138,7 @@ pub(super) fn exists(op: &str, opset: i64) -> Result<(), String> {
 }
 
 /// The type of a result: as the operator has it, and what that leaves open as declared.
-fn result_type(scope: &mut Scope, found: Inferred, name: &str, node: &NodeProto) -> Result<Type, String> {
+pub(super) fn result_type(scope: &mut Scope, found: Inferred, name: &str, node: &NodeProto) -> Result<Type, String> {
     let declared = scope.declared(name)?;
     Ok(match (found, declared) {
         (Inferred::Tensor(found), declared) => {

@@ -364,9 +364,10 @@ impl Scope {
         let (Type::Tensor(a), Type::Tensor(b)) = (&declared, &found) else { return Ok(()) };
         let differ = |(a, b): (&Dim, &Dim)| a.as_constant().zip(b.as_constant()).is_some_and(|(a, b)| a != b);
         let differs = a.shape.rank() != b.shape.rank() || a.shape.iter().zip(&*b.shape).any(differ);
-        // What passes through was compared when it was imported.
-        let is_foreign = self.graph.producer(value).is_some_and(|node| matches!(node.op, Op::Foreign(_)));
-        if differs && !is_foreign {
+        // What has sizes of its own was compared when it was imported.
+        let is_compared =
+            self.graph.producer(value).is_some_and(|node| matches!(node.op, Op::Foreign(_) | Op::Conv(_)));
+        if differs && !is_compared {
             self.warn_declared(name, None, &declared, &found);
         }
         Ok(())

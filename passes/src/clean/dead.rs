@@ -23,6 +23,7 @@ pub const DEAD_CODE: Pass = Pass {
             %y = relu(%x) : f32[n, 2]
             output y = %y",
     },
+    applies: |_| true,
     run,
 };
 

@@ -28,6 +28,7 @@ pub const IDENTITIES: Pass = Pass {
             %c = reshape(%x) {shape = [n, 3, 2]} : f32[n, 3, 2]
             output y = %c",
     },
+    applies: |_| true,
     run,
 };
 

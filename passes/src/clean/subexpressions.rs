@@ -36,6 +36,7 @@ pub const COMMON_SUBEXPRESSIONS: Pass = Pass {
             %y = mul(%a, %a) : f32[n, 2]
             output y = %y",
     },
+    applies: |_| true,
     run,
 };
 

@@ -45,6 +45,7 @@ pub const FOLD: Pass = Pass {
             %y = mul(%p, @four) : f32[n, 3]
             output y = %y",
     },
+    applies: |_| true,
     run,
 };
 

@@ -38,13 +38,11 @@ pub const FUSE_EMBEDDINGS: Pass = Pass {
             %y, %y_1 = embedding_norm([@t, @p], [%ids, %o/iota/reshape], @g) {norm = layer, eps = 0.1} : f32[b, s, 2], f32[b, s, 2]
             output y = %y",
     },
+    applies: |options| options.keeps_operators(),
     run,
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if !options.keeps_operators() {
-        return Ok(Outcome::default());
-    }
     let mut norms = Norms::new(graph);
     Ok(apply(graph, options, "embedding_norm", |graph, node, uses| fuse(graph, node, uses, &mut norms)))
 }

@@ -28,13 +28,11 @@ pub const FUSE_GATED: Pass = Pass {
             %y = gated(%g, %u) {activation = silu} : f32[n, 2]
             output y = %y",
     },
+    applies: |options| options.keeps_operators(),
     run,
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if !options.keeps_operators() {
-        return Ok(Outcome::default());
-    }
     Ok(apply(graph, options, "gated", fuse))
 }
 

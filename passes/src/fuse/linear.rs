@@ -36,13 +36,11 @@ pub const FUSE_LINEAR: Pass = Pass {
             %y = fused_linear(%a, @down, residual: %x) {activation = none} : f32[n, 2]
             output y = %y",
     },
+    applies: |options| options.keeps_operators(),
     run,
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if !options.keeps_operators() {
-        return Ok(Outcome::default());
-    }
     Ok(apply(graph, options, "fused_linear", fuse))
 }
 

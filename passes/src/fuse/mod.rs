@@ -12,11 +12,9 @@ mod pack;
 mod rotary;
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 
-use planish_ir::handle::Handle;
 use planish_ir::ops::{Activation, Gelu, GeluForm, NormKind, Real, Unary, UnaryKind};
-use planish_ir::{Graph, NodeId, Op, Rewriter, Step, ValueId};
+use planish_ir::{Graph, NodeId, Op, Rewriter, ValueId};
 
 pub use embeddings::FUSE_EMBEDDINGS;
 pub use gated::FUSE_GATED;
@@ -25,8 +23,9 @@ pub use norms::FUSE_NORMS;
 pub use pack::PACK_PROJECTIONS;
 pub use rotary::FUSE_ROTARY;
 
-use crate::raise::{Explanation, Match, Miss, NoMatch, ends, other_types, same_types};
-use crate::{Note, Options, Outcome, Pass, Stage};
+use crate::raise::{Explanation, Match};
+use crate::rules::{self, Found, Uses, ends};
+use crate::{Options, Outcome, Pass, Stage};
 
 /// The passes that fuse, in order.
 pub const FUSING: &[&Pass] = &[
@@ -53,56 +52,17 @@ pub fn explain(graph: &Graph, stages: &[Stage], explanation: &mut Explanation) {
     explanation.misses.extend(ends(of_fusing.flat_map(|stage| &stage.notes)));
 }
 
-/// What a rule does at a node: what takes the place of its results, or why nothing does.
-type Found = Result<Vec<ValueId>, NoMatch>;
-
 /// Applies a rule everywhere, with how often each value is used in front of it.
 fn apply(
     graph: &mut Graph,
     options: &Options,
     rule: &'static str,
-    mut find: impl FnMut(&mut Rewriter<'_>, NodeId, &Uses) -> Found,
+    find: impl FnMut(&mut Rewriter<'_>, NodeId, &Uses) -> Found,
 ) -> Outcome {
     // Dead users of a value would count.
     graph.compact();
-    let mut uses = Uses(graph.use_counts());
-    let mut misses = Vec::new();
-    let Ok(changed) = graph.rewrite(|graph, node| {
-        let reason = match find(graph, node, &uses) {
-            Ok(values) if same_types(graph, node, &values) => {
-                uses.hand_on(&graph.node(node).outputs, &values);
-                return Ok::<_, Infallible>(Step::Replace(values));
-            }
-            Ok(values) => other_types(graph, node, &values),
-            Err(NoMatch::Miss(reason)) => reason,
-            Err(NoMatch::Other) => return Ok(Step::Keep),
-        };
-        misses.push(Miss::at(graph, graph.node(node).outputs[0], rule, reason));
-        Ok(Step::Keep)
-    });
-    graph.compact();
-    let notes = if options.explain { misses.into_iter().map(Note::Missed).collect() } else { Vec::new() };
-    Outcome { changed, notes }
-}
-
-/// How often values are used.
-struct Uses(Vec<usize>);
-
-impl Uses {
-    fn is_single(&self, value: ValueId) -> bool {
-        self.0.get(value.index()) == Some(&1)
-    }
-
-    /// Gives values the users of those that they take the place of.
-    fn hand_on(&mut self, from: &[ValueId], to: &[ValueId]) {
-        for (from, to) in from.iter().zip(to) {
-            let users = self.0.get(from.index()).copied().unwrap_or(0);
-            if self.0.len() <= to.index() {
-                self.0.resize(to.index() + 1, 0);
-            }
-            self.0[to.index()] += users;
-        }
-    }
+    let uses = Uses::of(graph);
+    rules::apply(graph, options, rule, uses, find)
 }
 
 /// The operator that computes a value.

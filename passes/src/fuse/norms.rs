@@ -39,13 +39,11 @@ pub const FUSE_NORMS: Pass = Pass {
             %z = add(%y_1, %y) : f32[n, 2]
             output z = %z",
     },
+    applies: |options| options.keeps_operators(),
     run,
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if !options.keeps_operators() {
-        return Ok(Outcome::default());
-    }
     let mut norms = Norms::new(graph);
     let outcome = apply(graph, options, "add_norm", |graph, node, uses| fuse(graph, node, uses, &mut norms));
     Ok(outcome)

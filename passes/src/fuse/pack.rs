@@ -44,16 +44,19 @@ pub const PACK_PROJECTIONS: Pass = Pass {
             output q = %q1/split
             output k = %q1/split_1",
     },
+    applies: |options| options.keeps_operators() || packs_codes(options),
     run,
 };
 
+/// Whether layers of codes are packed, for a kernel that rounds blocks of their input once.
+fn packs_codes(options: &Options) -> bool {
+    options.fusion && options.target.rounds_block_inputs()
+}
+
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    let is_ort = options.fusion && options.target.rounds_block_inputs();
-    if !options.keeps_operators() && !is_ort {
-        return Ok(Outcome::default());
-    }
+    let packs_codes = packs_codes(options);
     graph.compact();
-    let groups = groups(graph, &|linear| !is_ort || becomes_block_product(graph, linear, options));
+    let groups = groups(graph, &|linear| !packs_codes || becomes_block_product(graph, linear, options));
     let mut results: HashMap<NodeId, ValueId> = HashMap::new();
     let pack = |graph: &mut Rewriter<'_>, node: NodeId, _: &Uses| -> Found {
         if let Some(result) = results.get(&node) {
@@ -77,7 +80,7 @@ struct Layer {
 
 /// The layers that become one, by the first of them.
 fn groups(graph: &Graph, is_taken: &dyn Fn(&Linear) -> bool) -> HashMap<NodeId, Vec<Layer>> {
-    let uses = Uses(graph.use_counts());
+    let uses = Uses::of(graph);
     let activated = activated(graph, &uses);
     let mut by_operand: HashMap<(ValueId, bool, Option<Codes>), Vec<Layer>> = HashMap::new();
     for (node, layer) in graph.nodes() {

@@ -42,13 +42,11 @@ pub const FUSE_ROTARY: Pass = Pass {
             output keys = %y/rotary_append_1
             output values = %y/rotary_append_2",
     },
+    applies: |options| options.keeps_operators(),
     run,
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if !options.keeps_operators() {
-        return Ok(Outcome::default());
-    }
     Ok(apply(graph, options, "rotary_append", fuse))
 }
 

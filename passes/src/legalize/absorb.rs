@@ -54,13 +54,11 @@ pub const ABSORB_BIASES: Pass = Pass {
             %y = add(%d, %x) : f32[n, 2]
             output y = %y",
     },
+    applies: |options| options.fusion && options.target.absorbs_biases,
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if !options.fusion || !options.target.absorbs_biases {
-        return Ok(Outcome::default());
-    }
+fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
     // Dead users of a norm would keep it from absorbing.
     graph.compact();
     let plan = Plan::of(graph);

@@ -25,6 +25,7 @@ pub const LOWER_ACTIVATIONS: Pass = Pass {
             %y/mul = mul(%x, %y/sigmoid) : f32[n, 2]
             output y = %y/mul",
     },
+    applies: |options| !options.keeps_operators(),
     run,
 };
 
@@ -32,9 +33,6 @@ pub const LOWER_ACTIVATIONS: Pass = Pass {
 const GELU_OPSET: u32 = 20;
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if options.keeps_operators() {
-        return Ok(Outcome::default());
-    }
     let keep_gelu = options.fusion && options.opset >= GELU_OPSET;
     let lowered = graph.rewrite(|graph, node| step(graph, node, keep_gelu))?;
     graph.compact();

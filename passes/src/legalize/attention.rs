@@ -69,6 +69,7 @@ pub const LOWER_ATTENTION: Pass = Pass {
             %y/reshape_4 = reshape(%y/transpose_3) {shape = [b, s, 4]} : f32[b, s, 4]
             output y = %y/reshape_4",
     },
+    applies: |_| true,
     run,
 };
 

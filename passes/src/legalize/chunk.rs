@@ -37,12 +37,13 @@ pub const CHUNK_ATTENTION: Pass = Pass {
             %y/concat = concat([%y/attention, %y/attention_1]) {axis = 1} : f32[1, 9000, 2]
             output y = %y/concat",
     },
+    applies: |options| options.fusion && options.target.most_scores.is_some(),
     run,
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let mut notes = Vec::new();
-    let (true, Some(most)) = (options.fusion, options.target.most_scores) else { return Ok(Outcome::default()) };
+    let Some(most) = options.target.most_scores else { return Ok(Outcome::default()) };
     // The plan of a quantization names the attention whose products may be of codes.
     let planned = options.quantization.as_ref().map_or(&[][..], |quantization| &quantization.plan.attention);
     let changed = graph.rewrite(|graph, node| {

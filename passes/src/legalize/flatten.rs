@@ -42,13 +42,11 @@ pub const FLATTEN_TOKENS: Pass = Pass {
             %y/reshape = reshape(%y) {shape = [b, s, 2]} : f32[b, s, 2]
             output y = %y/reshape",
     },
+    applies: |options| options.fusion && !options.keeps_operators(),
     run,
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if !options.fusion || options.keeps_operators() {
-        return Ok(Outcome::default());
-    }
     let sequence_major = match options.target.order {
         TokenOrder::BatchMajor => vec![false; graph.value_count()],
         TokenOrder::SequenceMajor => before_attention(graph),

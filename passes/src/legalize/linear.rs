@@ -33,13 +33,11 @@ pub const LOWER_LINEAR: Pass = Pass {
             %y/add = add(%y/matmul, @c) : f32[b, s, 1]
             output y = %y/add",
     },
+    applies: |options| !options.keeps_operators(),
     run,
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if options.keeps_operators() {
-        return Ok(Outcome::default());
-    }
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let linear = match &graph.node(node).op {

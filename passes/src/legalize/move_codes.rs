@@ -32,13 +32,11 @@ pub const MOVE_CODES: Pass = Pass {
             %y = foreign([%y/reshape, @s, @z], []) {domain = \"ai.onnx\", op = \"DequantizeLinear\", version = 19, captures = [], results = [f32[n, 6]]} : f32[n, 6]
             output y = %y",
     },
+    applies: |options| matches!(options.target.quantized, QuantizedForm::Pairs | QuantizedForm::IntegerProducts),
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if !matches!(options.target.quantized, QuantizedForm::Pairs | QuantizedForm::IntegerProducts) {
-        return Ok(Outcome::default());
-    }
+fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
     let changed = graph.rewrite(step)?;
     graph.compact();
     Ok(changed.into())

@@ -41,6 +41,7 @@ pub const LOWER_NORMS: Pass = Pass {
             %y/mul_1 = mul(%y/div, @w) : f32[n, 2]
             output y = %y/mul_1",
     },
+    applies: |options| !options.keeps_operators(),
     run,
 };
 
@@ -48,9 +49,6 @@ pub const LOWER_NORMS: Pass = Pass {
 const RMS_OPSET: u32 = 23;
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if options.keeps_operators() {
-        return Ok(Outcome::default());
-    }
     let keep_rms = options.fusion && options.opset >= RMS_OPSET;
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];

@@ -39,13 +39,11 @@ pub const SELECT_PARTS: Pass = Pass {
             output a = %a/reshape_1
             output b = %a/reshape_2",
     },
+    applies: |options| options.fusion && options.target.selects_parts,
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if !options.fusion || !options.target.selects_parts {
-        return Ok(Outcome::default());
-    }
+fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
     let changed = graph.rewrite(|graph, node| {
         let (Op::Split(split), outputs) = (&graph.node(node).op, &graph.node(node).outputs) else {
             return Ok::<_, PassError>(Step::Keep);

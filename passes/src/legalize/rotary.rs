@@ -45,13 +45,11 @@ pub const LOWER_ROTARY: Pass = Pass {
             %y/reshape_3 = reshape(%y/concat) {shape = [b, s, 8]} : f32[b, s, 8]
             output y = %y/reshape_3",
     },
+    applies: |options| !options.keeps_operators(),
     run,
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if options.keeps_operators() {
-        return Ok(Outcome::default());
-    }
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let Op::Rotary(rotary) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };

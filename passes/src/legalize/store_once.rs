@@ -36,6 +36,7 @@ pub const STORE_ONCE: Pass = Pass {
             output r = %r
             output c = %c",
     },
+    applies: |_| true,
     run,
 };
 

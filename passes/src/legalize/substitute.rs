@@ -13,7 +13,7 @@ use crate::{Example, ORT_CUDA, Options, Outcome, Pass, PassError};
 pub const SUBSTITUTE_KERNELS: Pass = Pass {
     name: "substitute-kernels",
     summary: "Replaces operators that the target has no kernel for by operators that it has kernels for. The pass runs \
-              for targets ort-cuda and trt. Operators on float16 or bfloat16 run in float32, between casts: for \
+              for targets onnx, ort-cuda and trt. Operators on float16 or bfloat16 run in float32, between casts: for \
               example comparisons, logarithms, means and running sums of bfloat16. Operators on integers of 8 bits \
               run in int32. Equality beyond opset 18 becomes `less_or_equal` and `greater_or_equal`. A \
               DequantizeLinear of int32, such as a quantized bias, becomes a product with its scale. Operators without \
@@ -42,13 +42,11 @@ pub const SUBSTITUTE_KERNELS: Pass = Pass {
             output f = %f/cast_1
             output e = %e/and",
     },
+    applies: |options| options.target.substitutes_kernels,
     run,
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if !options.target.substitutes_kernels {
-        return Ok(Outcome::default());
-    }
     let mut substitutes = Substitutes { options, widened: HashMap::new() };
     let changed = graph.rewrite(|graph, node| substitutes.step(graph, node))?;
     graph.compact();

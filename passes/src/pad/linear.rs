@@ -39,13 +39,11 @@ pub const PAD_LINEAR: Pass = Pass {
             %y = linear(%r, @down) : f32[n, 4]
             output y = %y",
     },
+    applies: |options| options.fusion,
     run,
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if !options.fusion {
-        return Ok(Outcome::default());
-    }
     // Dead users of a weight or a result would count.
     graph.compact();
     let mut alignment = Alignment { options, notes: Vec::new() };

@@ -39,6 +39,7 @@ pub const PAD_VOCAB: Pass = Pass {
             %y/slice = slice(%y) {axis = 2, start = 0, end = 6} : f32[b, s, 6]
             output logits = %y/slice",
     },
+    applies: |options| options.padding.vocabulary.is_some_and(|multiple| multiple > 0),
     run,
 };
 

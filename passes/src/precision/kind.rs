@@ -60,10 +60,11 @@ pub(super) fn source(graph: &Graph, node: &Node, facts: &[Fact]) -> Source {
     };
     match &node.op {
         // Angles may be products of positions and frequencies.
-        Op::Linear(_) | Op::MatMul(_) if largest(&operands) == Source::Integers => Source::Integers,
-        Op::Linear(_) | Op::MatMul(_) | Op::Embedding(_) | Op::Attention(_) | Op::Rotary(_) | Op::Foreign(_) => {
-            Source::Data
+        op if is_product(op) && !matches!(op, Op::Attention(_)) && largest(&operands) == Source::Integers => {
+            Source::Integers
         }
+        op if is_product(op) => Source::Data,
+        Op::Embedding(_) | Op::Rotary(_) | Op::Foreign(_) => Source::Data,
         Op::Iota(_) => Source::Integers,
         // Rows of a table are data, whatever picks them.
         Op::Gather(_) if graph.weight(operands[0]).is_some() => Source::Data,
@@ -81,6 +82,8 @@ pub(super) fn by_kind(graph: &Graph, node: &Node, source: Source, max_abs: f64) 
     let single = match &node.op {
         _ if source == Source::Integers => true,
         Op::Foreign(_) | Op::Iota(_) | Op::Softmax(_) | Op::MaskedSoftmax(_) | Op::CumSum(_) => true,
+        // Which elements are the largest would depend on rounding.
+        Op::TopK(_) => true,
         // Of another floating-point type, which was chosen for a reason.
         Op::Cast(_) => true,
         Op::Reduce(p) => matches!(p.kind, ReduceKind::Sum | ReduceKind::Mean),
@@ -110,10 +113,9 @@ fn exceeds(graph: &Graph, value: ValueId, limit: f64) -> bool {
 /// are: sums, powers, integers.
 pub(super) fn is_wide(graph: &Graph, op: &Op) -> bool {
     /// Operators that pass through whose results are as large as those of a linear layer, or bounded.
-    const MODERATE: [&str; 13] = [
+    const MODERATE: [&str; 12] = [
         "AveragePool",
         "BatchNormalization",
-        "Conv",
         "ConvTranspose",
         "GRU",
         "GlobalAveragePool",
@@ -127,6 +129,8 @@ pub(super) fn is_wide(graph: &Graph, op: &Op) -> bool {
     ];
     match op {
         Op::Cast(p) => graph.ty(p.x).dtype != DType::Bool,
+        // As large as the operand is.
+        Op::TopK(_) => false,
         Op::Foreign(p) => !MODERATE.iter().any(|op| p.is(op)),
         _ => !is_bounded(op),
     }
@@ -135,7 +139,12 @@ pub(super) fn is_wide(graph: &Graph, op: &Op) -> bool {
 /// Whether an operator computes in float32 where an operand comes from float32 and may be as large or as small as
 /// only float32 holds. Products do not: they are what half precision is for.
 pub(super) fn follows(op: &Op) -> bool {
-    !matches!(op, Op::Linear(_) | Op::MatMul(_) | Op::Attention(_) | Op::Rotary(_) | Op::Embedding(_))
+    !is_product(op) && !matches!(op, Op::Rotary(_) | Op::Embedding(_))
+}
+
+/// Whether an operator is products with sums of many of them: what half precision is for.
+pub(super) fn is_product(op: &Op) -> bool {
+    matches!(op, Op::Linear(_) | Op::MatMul(_) | Op::Conv(_) | Op::Experts(_) | Op::Attention(_))
 }
 
 /// Whether an operator looks rows of a table of weights up: the table stays as it is whatever uses the rows.
@@ -152,7 +161,7 @@ pub(super) fn looks_up(graph: &Graph, op: &Op) -> bool {
 pub(super) fn is_bounded(op: &Op) -> bool {
     match op {
         Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Softmax(_) | Op::MaskedSoftmax(_) => true,
-        Op::Linear(_) | Op::MatMul(_) => true,
+        Op::Linear(_) | Op::MatMul(_) | Op::Conv(_) | Op::Experts(_) => true,
         Op::Unary(p) => {
             matches!(p.kind, UnaryKind::Tanh | UnaryKind::Sigmoid | UnaryKind::Erf | UnaryKind::Cos | UnaryKind::Sin)
         }

@@ -182,6 +182,7 @@ pub const HALVE: Pass = Pass {
             %z/cast = cast(%z) {to = f32} : f32[n, 3]
             output z = %z/cast",
     },
+    applies: |options| options.half().is_some(),
     run,
 };
 

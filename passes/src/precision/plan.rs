@@ -5,11 +5,14 @@ use std::collections::{HashMap, HashSet};
 use planish_ir::handle::Handle;
 use planish_ir::{DType, Def, Graph, Node, NodeId, Op, ValueId};
 
-use super::kind::{Fact, Source, attention_bias, by_kind, follows, is_bounded, is_wide, looks_up, source, touches};
+use super::kind::{
+    Fact, Source, attention_bias, by_kind, follows, is_bounded, is_product, is_wide, looks_up, source, touches,
+};
 use super::reason::{Kept, Reason, asked, evidence};
 use super::rebuild::ElementTypes;
 use super::{HalfPrecision, Loss};
 use crate::QuantizedForm;
+use crate::legalize::reshaped;
 
 /// What operators compute in.
 #[derive(Debug, Default)]
@@ -150,7 +153,10 @@ fn is_quantized(graph: &Graph, op: &Op, form: QuantizedForm) -> bool {
         Op::Quantize(_) | Op::QuantizedLinear(_) => true,
         _ if form == QuantizedForm::Codes => false,
         Op::FakeQuantize(_) => true,
-        Op::Linear(linear) => graph.weight(linear.weight).is_some_and(|weight| weight.as_dequantized().is_some()),
+        Op::Linear(_) | Op::Experts(_) => {
+            let weights = op.operands().into_iter().filter_map(|operand| graph.weight(operand));
+            weights.into_iter().any(|weight| weight.as_dequantized().is_some() || reshaped(weight).is_some())
+        }
         _ => false,
     }
 }
@@ -164,8 +170,7 @@ fn sole_use(graph: &Graph, plan: &mut Plan, kept: &HashSet<NodeId>) {
     for (id, node) in nodes.into_iter().rev() {
         let Some(mut ty) = plan.types.get(&id).copied() else { continue };
         let alone = |value: &ValueId| wanted[value.index()] == [false, true];
-        let is_product = matches!(node.op, Op::Linear(_) | Op::MatMul(_) | Op::Attention(_));
-        let stays = is_product || looks_up(graph, &node.op);
+        let stays = is_product(&node.op) || looks_up(graph, &node.op);
         if ty == Computes::Half
             && !stays
             && node.outputs.iter().any(alone)

@@ -78,6 +78,15 @@ fn operations(graph: &Graph, node: &Node) -> Option<f64> {
     match &node.op {
         Op::Linear(p) => Some(2.0 * size(result, None)? * last(p.x)?),
         Op::MatMul(p) => Some(2.0 * size(result, None)? * last(p.a)?),
+        Op::Conv(p) => {
+            let filter = (1..graph.ty(p.weight).shape.rank()).map(|axis| size(p.weight, Some(axis)));
+            Some(2.0 * size(result, None)? * filter.product::<Option<f64>>()?)
+        }
+        Op::Experts(p) => {
+            let of_each = |weight: ValueId| Some(size(weight, Some(1))? * size(weight, Some(2))?);
+            let gated = of_each(p.gate)? * (1.0 + f64::from(u8::from(p.up.is_some())));
+            Some(2.0 * size(p.indices, None)? * (gated + of_each(p.down)?))
+        }
         Op::Attention(p) => {
             let keys = p.past_key.map_or(Some(0.0), |past| size(past, Some(2)))?
                 + size(p.k, Some(if graph.ty(p.k).shape.rank() == 4 { 2 } else { 1 }))?;

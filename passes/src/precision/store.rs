@@ -33,6 +33,7 @@ pub const STORE_HALF: Pass = Pass {
             %y = matmul(%x, %w/cast) : f32[n, 32]
             output y = %y",
     },
+    applies: |options| options.half().is_some() && options.target.computes_in_float32,
     run,
 };
 
@@ -83,9 +84,7 @@ pub(super) fn round_weights(
 }
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    let Some(precision) = options.half().filter(|_| options.target.computes_in_float32) else {
-        return Ok(Outcome::default());
-    };
+    let Some(precision) = options.half() else { return Ok(Outcome::default()) };
     let half = precision.half.dtype();
     let stored = |graph: &Graph, value: ValueId| match &graph.value(value).def {
         Def::Weight(weight) if weight.elements() >= MIN_ELEMENTS => narrow(weight, half),

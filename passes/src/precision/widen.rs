@@ -28,6 +28,7 @@ pub const WIDEN: Pass = Pass {
             %y/cast = cast(%y) {to = f16} : f16[n, 3]
             output y = %y/cast",
     },
+    applies: |_| true,
     run,
 };
 

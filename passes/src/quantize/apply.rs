@@ -44,6 +44,7 @@ pub const QUANTIZE: Pass = Pass {
             %y = linear(%x/fake_quantize, @w) : f32[n, 1]
             output y = %y",
     },
+    applies: |options| options.quantization.is_some(),
     run,
 };
 

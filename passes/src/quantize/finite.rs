@@ -30,6 +30,7 @@ pub const CHECK_CODES: Pass = Pass {
             %y = linear(%x, @w) : f32[n, 1]
             output y = %y",
     },
+    applies: |_| true,
     run,
 };
 
@@ -69,19 +70,20 @@ fn scale(op: &Op) -> Option<ValueId> {
     has_scale.then(|| op.inputs.get(1).copied().flatten())?
 }
 
-/// Why no codes stand for the weights of a graph that are not finite, by their names: the matrices of linear layers and tables,
+/// Why no codes stand for the weights of a graph that are not finite, by their names: the matrices of linear layers, experts and tables,
 /// and the weights of recurrent layers.
 ///
 /// # Errors
 /// When a weight cannot be read.
 pub fn not_finite_weights(graph: &Graph) -> Result<BTreeMap<String, String>, PassError> {
-    let matrices = graph.nodes().filter_map(|(_, node)| match &node.op {
-        Op::Linear(linear) => Some(linear.weight),
-        Op::Embedding(embedding) => Some(embedding.weight),
-        Op::Gather(gather) => Some(gather.x),
-        _ => None,
+    let matrices = graph.nodes().flat_map(|(_, node)| match &node.op {
+        Op::Linear(linear) => vec![linear.weight],
+        Op::Embedding(embedding) => vec![embedding.weight],
+        Op::Gather(gather) => vec![gather.x],
+        Op::Experts(p) => [Some(p.gate), p.up, Some(p.down)].into_iter().flatten().collect(),
+        _ => Vec::new(),
     });
-    let is_matrix = |id: &ValueId| graph.weight(*id).is_some_and(|weight| weight.shape().len() == 2);
+    let is_matrix = |id: &ValueId| graph.weight(*id).is_some_and(|weight| (2..=3).contains(&weight.shape().len()));
     let of_recurrent = graph.nodes().filter_map(|(_, node)| recurrent::weights(graph, node)).flatten();
     let mut taken: Vec<ValueId> = matrices.filter(is_matrix).chain(of_recurrent).collect();
     taken.sort_unstable();

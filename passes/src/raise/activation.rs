@@ -40,6 +40,7 @@ pub const RAISE_ACTIVATIONS: Pass = Pass {
             %y = gelu(%x) {form = erf} : f32[n, 2]
             output y = %y",
     },
+    applies: |_| true,
     run,
 };
 

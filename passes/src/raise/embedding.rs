@@ -1,6 +1,6 @@
 //! Embeddings of positions and of patches.
 
-use planish_ir::ops::{Binary, Embedding, Foreign, Linear, Reshape, Setting, Slice, Transpose};
+use planish_ir::ops::{Binary, Conv, Embedding, Linear, Reshape, Slice, Transpose};
 use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
 use super::element::{Element, Elements};
@@ -35,6 +35,7 @@ pub const RAISE_EMBEDDINGS: Pass = Pass {
             %y = add(%x, %positions) : f32[b, s, 2]
             output y = %y",
     },
+    applies: |_| true,
     run,
 };
 
@@ -100,15 +101,9 @@ fn patches(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let Op::Transpose(Transpose { x: row, perm }) = graph.node(node).op.clone() else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
     let Some(convolved) = reshaped(graph, row).filter(|_| perm == [0, 2, 1]) else { return Err(NoMatch::Other) };
-    let Some(Op::Foreign(conv)) =
-        op(graph, convolved).filter(|op| matches!(op, Op::Foreign(p) if p.is("Conv"))).cloned()
-    else {
-        return Err(NoMatch::Other);
-    };
+    let Some(Op::Conv(conv)) = op(graph, convolved).cloned() else { return Err(NoMatch::Other) };
     let name = graph.value(convolved).name.clone();
-    let (Some(Some(x)), Some(Some(weight))) = (conv.inputs.first().copied(), conv.inputs.get(1).copied()) else {
-        return Err(NoMatch::Other);
-    };
+    let (x, weight) = (conv.x, conv.weight);
     let (Some(image), Some(kernel)) =
         (Shape::new(graph.ty(x).shape.iter().skip(1).cloned()).as_constant(), graph.ty(weight).shape.as_constant())
     else {
@@ -130,24 +125,15 @@ fn patches(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let shape = Shape::new(std::iter::once(batch).chain(dims(&[rows * columns, pixels])));
     let x = graph.part(Reshape { x: by_patch, shape }, output)?;
     let weight = reshape_once(graph, weight, dims(&[features, pixels]))?;
-    let bias = conv.inputs.get(2).copied().flatten();
-    Ok(vec![graph.emit(Linear::new(x, weight, bias), output)?])
+    Ok(vec![graph.emit(Linear::new(x, weight, conv.bias), output)?])
 }
 
 /// Whether a convolution's windows touch and nothing is padded.
-fn is_side_by_side(conv: &Foreign, kernel: [i64; 2]) -> bool {
-    let ints = |name: &str, default: &[i64]| match conv.setting(name) {
-        Some(Setting::Ints(values)) => values.clone(),
-        _ => default.to_vec(),
-    };
-    let unpadded =
-        |pad: &Setting| matches!(pad, Setting::Bytes(text) if [b"NOTSET", &b"VALID"[..]].contains(&&text[..]));
-    let padded = conv.setting("auto_pad").is_some_and(|pad| !unpadded(pad));
-    let single = conv.setting("group").is_none_or(|group| *group == Setting::Int(1));
-    single
-        && !padded
+fn is_side_by_side(conv: &Conv, kernel: [i64; 2]) -> bool {
+    let strides = conv.strides.iter().map(|stride| i64::try_from(*stride).ok());
+    conv.groups == 1
         && kernel.iter().all(|size| *size > 0)
-        && ints("strides", &[1, 1]) == kernel
-        && ints("dilations", &[1, 1]).iter().all(|d| *d == 1)
-        && ints("pads", &[0; 4]).iter().all(|p| *p == 0)
+        && strides.eq(kernel.map(Some))
+        && conv.dilations.iter().all(|d| *d == 1)
+        && conv.pads.iter().all(|p| *p == 0)
 }

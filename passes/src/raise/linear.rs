@@ -33,6 +33,7 @@ pub const RAISE_LINEAR: Pass = Pass {
             %y = linear(%x, @w, bias: @b) {transposed = true} : f32[n, t, 3]
             output y = %y",
     },
+    applies: |_| true,
     run,
 };
 

@@ -75,7 +75,7 @@ fn passes(graph: &Graph, options: Options, seed: u64) -> Result<usize, String> {
     for pass in PASSES {
         let fail = |e: String, after: &Graph| format!("`{}` with {options:?}: {e}\n{after}", pass.name);
         let mut after = graph.clone();
-        match (pass.run)(&mut after, &options) {
+        match pass.apply(&mut after, &options) {
             Err(PassError::Unsupported { .. }) if pass.name == CHECK => {
                 refused += 1;
                 continue;
@@ -84,7 +84,7 @@ fn passes(graph: &Graph, options: Options, seed: u64) -> Result<usize, String> {
         };
         check(graph, &after, seed).map_err(|e| fail(e, &after))?;
         let mut again = after.clone();
-        let changed = (pass.run)(&mut again, &options).map_err(|e| fail(e.to_string(), &again))?.changed;
+        let changed = pass.apply(&mut again, &options).map_err(|e| fail(e.to_string(), &again))?.changed;
         if changed > 0 || again.to_string() != after.to_string() {
             return Err(fail(format!("run again, it reports {changed} changes of the graph to\n{again}from"), &after));
         }

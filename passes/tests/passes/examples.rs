@@ -50,7 +50,7 @@ fn every_pass_does_what_it_documents() {
             last_logits: true,
             ..Options::new(example.target, 20)
         };
-        (pass.run)(&mut rewritten, &options).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
+        pass.apply(&mut rewritten, &options).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
         verify(&rewritten).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
         assert!(!example.after.trim().is_empty(), "`{}` gives\n{rewritten}", pass.name);
         assert_eq!(rewritten.to_string(), graph(example.after).to_string(), "the example of `{}`", pass.name);

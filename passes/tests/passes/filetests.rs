@@ -76,7 +76,7 @@ impl Subject {
     /// Returns how many places were changed.
     fn run(&self, graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         match self {
-            Subject::Pass(pass) => Ok((pass.run)(graph, options)?.changed),
+            Subject::Pass(pass) => Ok(pass.apply(graph, options)?.changed),
             Subject::Pipeline => {
                 let mut pipeline = Pipeline::new(options.clone());
                 pipeline.verify = true;

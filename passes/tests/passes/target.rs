@@ -1,9 +1,7 @@
 //! A target that is defined outside the crate: what passes ask about it decides what they do.
 
 use planish_ir::text::{no_files, parse};
-use planish_passes::{
-    AttentionForm, CastAttention, Kernels, Note, ONNX, Observation, Options, PassError, Pipeline, Target, TokenOrder,
-};
+use planish_passes::{Kernels, Note, ONNX, Options, PassError, Pipeline, Target};
 use planish_testing::evaluation::{inputs, outputs};
 
 /// It has no kernel for softmax, and its linear layers are fastest at multiples of 4.
@@ -16,25 +14,12 @@ static TOY: Target = Target {
             _ => (ONNX.kernels.missing)(signature, opset),
         },
         domains: &["toy"],
-        foreign: |_, _| None,
-        value: |_, _| None,
+        ..Target::BASE.kernels
     },
-    order: TokenOrder::BatchMajor,
-    attention: AttentionForm::Products,
-    appends_in_place: false,
-    has_rotary_embedding: false,
-    fuses: false,
-    quantized: planish_passes::QuantizedForm::Pairs,
     most_scores: Some(3000),
-    skips_masks: false,
-    attention_between_casts: CastAttention::Products,
-    selects_parts: false,
-    absorbs_biases: false,
     substitutes_kernels: false,
-    observation: Observation::Interleaved,
-    computes_in_float32: false,
-    vocabulary_multiple: None,
     alignment: |_| 4,
+    ..Target::BASE
 };
 
 fn lowered(statements: &str) -> Result<String, PassError> {

@@ -5,9 +5,11 @@
 
 mod contrib;
 mod control;
+mod conv;
 mod elementwise;
 mod movement;
 mod nn;
+mod order;
 mod picked;
 mod shape;
 
@@ -202,7 +204,16 @@ fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         return Ok(false);
     }
     let groups: &[Rule] = match operands(scope, node) {
-        Operands::Numbers => &[shape::rule, picked::rule, elementwise::rule, movement::rule, nn::rule, control::rule],
+        Operands::Numbers => &[
+            shape::rule,
+            picked::rule,
+            elementwise::rule,
+            movement::rule,
+            nn::rule,
+            conv::rule,
+            order::rule,
+            control::rule,
+        ],
         Operands::Text => &[elementwise::same, shape::rule, movement::rule, control::rule],
         Operands::Others => &[elementwise::same, control::rule],
     };

@@ -42,6 +42,7 @@ pub const SHARE_WEIGHTS: Pass = Pass {
             %y = matmul(%x, @head) : f32[n, 8]
             output y = %y",
     },
+    applies: |_| true,
     run,
 };
 

@@ -29,6 +29,7 @@ pub const CHECK_KERNELS: Pass = Pass {
             %y = relu(%x) : f32[n]
             output y = %y",
     },
+    applies: |_| true,
     run,
 };
 
@@ -67,6 +68,8 @@ pub struct Kernels {
     pub missing: fn(&Signature<'_>, opset: u32) -> Option<String>,
     /// The domains of which the target runs operators that pass through, in the order in which messages list them.
     pub domains: &'static [&'static str],
+    /// Why the target cannot run an operator of the graph that it has a kernel for by its element types.
+    pub node: fn(&Node) -> Option<String>,
     /// Why the target cannot run an operator that passes through, of one of these domains. Operators of the default
     /// domain are what they are at the opset that is written: the export checks that.
     pub foreign: fn(&Graph, &Foreign) -> Option<String>,
@@ -119,7 +122,8 @@ fn missing(graph: &Graph, node: &Node, options: &Options) -> Option<String> {
             Some("no kernel".to_owned())
         }
         Op::FakeQuantize(p) if options.target.quantized == QuantizedForm::Codes && unfit(p).is_some() => unfit(p),
-        _ => (options.target.kernels.missing)(&Signature::of(graph, node), options.opset),
+        _ => (options.target.kernels.missing)(&Signature::of(graph, node), options.opset)
+            .or_else(|| (options.target.kernels.node)(node)),
     }
 }
 

@@ -5,8 +5,13 @@ use planish_ir::DType::{self, Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, 
 use super::Signature;
 
 /// Why ONNX has no operator for a signature.
-pub(crate) fn standard(signature: &Signature<'_>, _: u32) -> Option<String> {
-    missing(signature, column(|row| row.standard))
+pub(crate) fn standard(signature: &Signature<'_>, opset: u32) -> Option<String> {
+    if let Some(reason) = missing(signature, column(|row| row.standard)) {
+        return Some(reason);
+    }
+    let of = |(m, dtype, _): &&(&str, DType, u32)| *m == signature.mnemonic && Some(*dtype) == signature.subject();
+    let (_, dtype, since) = STANDARD_SINCE.iter().find(of).filter(|(.., since)| opset < *since)?;
+    Some(format!("no kernel for {dtype} before opset {since}"))
 }
 
 /// Why ONNX Runtime's CPU provider has no kernel for a signature.
@@ -57,7 +62,7 @@ pub(super) fn onnx_name(mnemonic: &str) -> &str {
 /// Operators that come down to one ONNX operator, and the element types that ...
 struct Row {
     mnemonics: &'static [&'static str],
-    /// ... ONNX admits at opset 17 and later (onnx/docs/Operators.md),
+    /// ... ONNX admits at opset 17 and later (onnx/docs/Operators.md), or from the opset of [`STANDARD_SINCE`] on,
     standard: &'static [DType],
     /// ... ONNX Runtime 1.32.0 has CPU kernels for (fixtures/ort/cpu_kernels.csv, which a test
     /// compares),
@@ -76,10 +81,14 @@ const CUDA_UNTIL: &[(&str, u32)] = &[
     ("cos", 21),
     ("sin", 21),
     ("cast", 23),
+    ("top_k", 23),
     ("reshape", 23),
     ("transpose", 23),
     ("attention", 24),
 ];
+
+/// The first opset in which ONNX admits an element type of an operator, where that is after 17.
+const STANDARD_SINCE: &[(&str, DType, u32)] = &[("conv", Bf16, 22), ("top_k", Bf16, 24)];
 
 /// What the CPU provider runs for `ort-cuda` beyond that opset, its operands copied: the largest position of a row, which
 /// rotary embeddings of variable base need, is one of a few bytes a token.
@@ -180,6 +189,14 @@ const ROWS: &[Row] = &[
     },
     Row { mnemonics: &["iota", "sizes"], standard: &[I64], ort: &[I64], cuda: &[I64] },
     Row { mnemonics: &["is_nan"], standard: FLOATS, ort: &[F16, F32, F64], cuda: FLOATS },
+    Row { mnemonics: &["conv"], standard: FLOATS, ort: &[F32], cuda: WITHOUT_BF16 },
+    Row {
+        mnemonics: &["top_k"],
+        standard: NUMBERS,
+        ort: &[I8, I16, I32, I64, U8, F32, F64],
+        cuda: &[I32, I64, F16, F32, F64],
+    },
+    Row { mnemonics: &["argmax"], standard: NUMBERS, ort: &[I8, I32, I64, U8, F32, F64], cuda: WITHOUT_BF16 },
     Row { mnemonics: &["linear", "matmul", "softmax"], standard: FLOATS, ort: &[F32, F64], cuda: FLOATS },
     Row { mnemonics: &["masked_softmax"], standard: FLOATS, ort: &[F32, F64], cuda: FLOATS },
     Row { mnemonics: &["layer_norm"], standard: FLOATS, ort: FLOATS, cuda: FLOATS },
@@ -218,6 +235,7 @@ const ONNX_NAMES: &[(&str, &str)] = &[
     ("greater_or_equal", "GreaterOrEqual"),
     ("reduce_min", "ReduceMin"),
     ("linear", "Gemm"),
+    ("top_k", "TopK"),
     ("layer_norm", "LayerNormalization"),
     ("rms_norm", "RMSNormalization"),
 ];
@@ -299,7 +317,7 @@ mod tests {
     #[test]
     fn every_operator_that_is_always_lowered_has_no_row() {
         let without = Op::mnemonics().filter(|m| !ROWS.iter().any(|row| row.mnemonics.contains(m)));
-        let lowered = ["silu", "rotary", "fake_quantize", "quantize", "quantized_linear"];
+        let lowered = ["experts", "silu", "rotary", "fake_quantize", "quantize", "quantized_linear"];
         let fused = ["fused_linear", "gated", "add_norm", "embedding_norm", "rotary_append"];
         assert!(without.eq([&lowered[..], &fused, &["foreign"]].concat()));
     }

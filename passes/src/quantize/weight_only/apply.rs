@@ -8,6 +8,7 @@ use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
 
 use super::super::apply::{smoothed, smoothed_input};
 use super::super::sites::sites;
+use super::planner::expert_weights;
 use super::{WeightForm, WeightQuantization};
 use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 
@@ -35,6 +36,7 @@ pub const QUANTIZE_WEIGHTS: Pass = Pass {
             %y = linear(%x, @w) : f32[n, 1]
             output y = %y",
     },
+    applies: |options| options.weight_quantization.is_some(),
     run,
 };
 
@@ -49,6 +51,25 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let changed = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let mut op = graph.node(node).op.clone();
+        if let Op::Experts(experts) = &op {
+            let taken = expert_weights(graph, experts).into_iter();
+            let mut changed = HashMap::new();
+            for (weight, [inner, _]) in taken {
+                let planned = forms.get(graph.value(weight).name.as_str()).copied();
+                let Some(form) = planned.filter(|form| form.codes().is_some()) else { continue };
+                let key = (weight, None);
+                let known = quantized.get(&key).copied();
+                let made = || Some(graph.weight_like(stacked_codes(graph, weight, inner, form, negative)?, weight));
+                let Some(new) = known.or_else(made) else { continue };
+                quantized.insert(key, new);
+                changed.insert(weight, new);
+            }
+            if changed.is_empty() {
+                return Ok(Step::Keep);
+            }
+            op.visit_operands_mut(&mut |v| *v = changed.get(v).copied().unwrap_or(*v));
+            return Ok(Step::Replace(graph.emit_all(op, like)?));
+        }
         let (weight, transposed) = match &op {
             Op::Linear(Linear { weight, transposed, .. }) => (*weight, transposed.0),
             Op::Embedding(Embedding { weight, .. }) | Op::Gather(Gather { x: weight, axis: 0, .. }) => (*weight, false),
@@ -86,6 +107,20 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     })?;
     graph.compact();
     Ok(changed.into())
+}
+
+/// Stacked matrices as codes with scales: those of the matrices one below the other.
+fn stacked_codes(
+    graph: &Rewriter<'_>,
+    value: ValueId,
+    inner: usize,
+    form: &WeightForm,
+    negative: bool,
+) -> Option<Weight> {
+    let weight = graph.weight(value)?;
+    let rows = weight.elements().checked_div(inner)?;
+    let of = weight.reshape(&[rows, inner])?.fit(form.fit(inner, negative)?, None)?;
+    of.codes.dequantize(of.channels, &of.scales, of.zero_points.as_ref())?.reshape(weight.shape())
 }
 
 /// A layer whose input was measured.

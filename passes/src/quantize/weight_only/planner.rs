@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use planish_ir::ops::{Embedding, Gather};
+use planish_ir::ops::{Embedding, Experts, Gather};
 use planish_ir::{DType, Graph, Op, ValueId};
 use regex::Regex;
 
 use super::super::sites::{MIN_FEATURES, layer};
 use super::{PlannedWeight, WeightForm, WeightMethod, WeightPlan};
 use crate::Target;
+use crate::legalize::reshaped;
 use crate::pad::Found;
 
 /// The bits of the codes of a weight.
@@ -144,6 +145,21 @@ impl Uses {
     }
 }
 
+/// The stacked matrices of experts that can become codes, with the features that a matrix takes and gives. What they are
+/// multiplied with is not measured.
+pub(super) fn expert_weights(graph: &Graph, experts: &Experts) -> Vec<(ValueId, [usize; 2])> {
+    let taken = [Some(experts.gate), experts.up, Some(experts.down)].into_iter().flatten();
+    let features = |value: ValueId| {
+        let weight = graph.weight(value).filter(|weight| weight.dtype() == DType::F32)?;
+        let plain = weight.as_dequantized().is_none() && reshaped(weight).is_none();
+        match weight.shape() {
+            &[_, out, inner] if plain => Some((value, [inner, out])),
+            _ => None,
+        }
+    };
+    taken.filter_map(features).collect()
+}
+
 /// The largest block that divides a row, up to the one that is asked for.
 fn whole_block(block: Option<usize>, columns: usize) -> Option<usize> {
     let largest = block.unwrap_or(usize::MAX);
@@ -156,6 +172,17 @@ pub(in super::super) fn uses(graph: &Graph) -> (Vec<ValueId>, HashMap<ValueId, U
     let mut order = Vec::new();
     let mut uses: HashMap<ValueId, Uses> = HashMap::new();
     for (_, node) in graph.nodes() {
+        if let Op::Experts(experts) = &node.op {
+            for (weight, features) in expert_weights(graph, experts) {
+                let own = uses.entry(weight).or_insert_with(|| {
+                    order.push(weight);
+                    Uses::default()
+                });
+                own.results.push(node.outputs[0]);
+                (own.layers, own.features) = (own.layers + 1, Some(features));
+            }
+            continue;
+        }
         let (weight, features) = match &node.op {
             Op::Linear(_) => match layer(graph, node) {
                 Some((linear, features)) => (linear.weight, Some((linear.x, features))),
@@ -229,7 +256,7 @@ fn form(
     // Blocks are along the inputs of a layer, which are the rows of a weight that is stored as [in, out].
     let columns = match uses.features {
         Some([inputs, _]) if uses.lookups == 0 => inputs,
-        _ => graph.weight(weight).map_or(0, |weight| weight.shape()[1]),
+        _ => graph.weight(weight).and_then(|weight| weight.shape().last().copied()).unwrap_or(0),
     };
     let settings = match uses.lookups {
         0 => settings,

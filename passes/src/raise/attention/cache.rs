@@ -8,7 +8,7 @@ use planish_ir::ops::{Attention, Flag};
 use planish_ir::{Graph, Op, Step, ValueId};
 
 use super::heads::{behind, side_by_side};
-use crate::raise::{Miss, does_not_fit};
+use crate::rules::{Miss, does_not_fit};
 
 /// Takes outputs that are an attention's keys and values, those of the cache and the new ones, from the
 /// attention. Returns how many attentions this changed, and those that cannot give them.

@@ -60,6 +60,7 @@ pub const RAISE_ATTENTION: Pass = Pass {
             %y/transpose = transpose(%y/reshape) {perm = [0, 2, 1, 3]} : f32[b, 2, s, 8]
             output y = %y/transpose",
     },
+    applies: |_| true,
     run,
 };
 

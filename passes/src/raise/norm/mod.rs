@@ -50,6 +50,7 @@ pub const RAISE_NORMS: Pass = Pass {
             %y = rms_norm(%x, @w) {eps = 0.5} : f32[n, 2]
             output y = %y",
     },
+    applies: |_| true,
     run,
 };
 

@@ -52,6 +52,7 @@ pub const RAISE_QUANTIZED: Pass = Pass {
             %y = matmul(%q, @w) : f32[n, 2]
             output y = %y",
     },
+    applies: |_| true,
     run,
 };
 

@@ -49,6 +49,7 @@ pub const RAISE_ROTARY: Pass = Pass {
             %y/reshape = reshape(%y) {shape = [b, s, 3, 2]} : f32[b, s, 3, 2]
             output y = %y/reshape",
     },
+    applies: |_| true,
     run,
 };
 

@@ -66,6 +66,13 @@ fn types(operator: &str) -> Option<&'static [DType]> {
     GROUPS.iter().find(|group| group.operators.split(' ').any(is_named)).map(|group| group.types)
 }
 
+/// Why TensorRT does not take an operator of the graph.
+pub(crate) fn tensorrt_node(node: &Node) -> Option<String> {
+    let Op::TopK(top_k) = &node.op else { return None };
+    let most = top_k.k.as_constant().unwrap_or(0);
+    (most > MOST_OF_TOP_K).then(|| format!("TensorRT has TopK of {MOST_OF_TOP_K} elements at most"))
+}
+
 /// Why TensorRT does not take an operator that passes through.
 pub(crate) fn tensorrt_foreign(graph: &Graph, foreign: &Foreign) -> Option<String> {
     let operator = foreign.op.0.as_str();
