@@ -25,6 +25,7 @@ pub mod inspect;
 mod modules;
 pub mod profile;
 pub mod quantize;
+pub mod recipe;
 pub mod source;
 mod units;
 pub mod verify;

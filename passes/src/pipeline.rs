@@ -206,7 +206,7 @@ impl Pipeline {
             // Plans name the inputs of layers, and the pass gives the input of the head another name.
             run.once(&[&LAST_LOGITS])?;
         }
-        if self.options.precision.as_ref().is_some_and(|precision| precision.half().is_some()) {
+        if self.options.precision.is_some() {
             run.once(&[&HALVE])?;
         }
         run.once(PADDING)

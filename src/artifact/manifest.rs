@@ -20,6 +20,7 @@ use crate::artifact::precision::{PartPrecision, PrecisionName};
 use crate::artifact::value::ValueInfo;
 use crate::data::Split;
 use crate::evaluate::Evaluation;
+use crate::recipe::Recipe;
 use crate::verify::{LogitsForm, Report};
 use planish_passes::quantize::{Plan, WeightPlan};
 
@@ -54,6 +55,9 @@ pub struct Manifest {
     pub calibration: Option<CalibratedOn>,
     /// Whether operators were kept whole where the target has fused kernels.
     pub fusion: bool,
+    /// What the user asked for; absent in artifacts of versions before recipes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub recipe: Option<Recipe>,
     /// Whether queries, keys and values of attention are cast to float32.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub attention_fp32: bool,

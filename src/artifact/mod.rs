@@ -102,7 +102,7 @@ impl Artifact {
     pub fn file(&self, part: &PartManifest) -> Result<PathBuf> {
         if part.is_engine_only() {
             bail!(
-                "{} has the engine of {} and no ONNX file of it; compile the model again with --keep-onnx",
+                "{} has the engine of {} and no ONNX file of it; compile the model again with --recipe engine.keep-onnx=true",
                 self.folder.display(),
                 part.name
             );

@@ -13,6 +13,7 @@ use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, CalibrationOb
 use crate::compile::Observer;
 use crate::data::{DataOptions, Split};
 use crate::draft::Draft;
+use crate::recipe::Precision::{self, F32, Fp16, Int4, Int8, Int8Weights};
 use crate::source::SourceModel;
 
 /// What a user wants to be measured.
@@ -143,7 +144,7 @@ impl Request {
             [] => vec![(&ONNX_RUNTIME, None)],
             named => named.iter().map(|make| Ok((self.backend_of(*make)?, Some(*make)))).collect::<Result<_>>()?,
         };
-        let variants = if self.variants.is_empty() { &[Variant::F32][..] } else { &self.variants };
+        let variants = if self.variants.is_empty() { &[Variant::Of(F32)][..] } else { &self.variants };
         let of_backend = |&(backend, runtime): &(&'static Backend, Option<MakeRuntime>)| {
             let form = move |&variant: &Variant| match variant {
                 Variant::Unfused if runtime.is_none() => Form { backend: &ANY_ONNX, variant, runtime },
@@ -166,7 +167,8 @@ impl Request {
 
     /// The forms of a comparison: those that run here, the slowest usual one first.
     fn usual_forms(&self) -> Vec<Form> {
-        use Variant::{DynamicInt8, F32, Fp16, Int4, Int8, Int8Weights, Unfused};
+        use Variant::{DynamicInt8, Unfused};
+        let of = |precisions: &[Precision]| precisions.iter().copied().map(Variant::Of).collect::<Vec<_>>();
         let mut forms = Vec::new();
         let mut add = |backend: &'static Backend, at: usize, variants: &[Variant]| {
             let Some(make) = backend.runtimes.get(at).copied() else { return };
@@ -175,11 +177,11 @@ impl Request {
             }
         };
         // The baseline on GPUs, the runtime of planish, and ONNX Runtime on both devices.
-        add(&CUDA, 1, &[F32, Fp16]);
-        add(&CUDA, 0, &[F32, Fp16, Int8]);
-        add(&ONNX_RUNTIME_CUDA, 0, &[F32, Fp16]);
+        add(&CUDA, 1, &of(&[F32, Fp16]));
+        add(&CUDA, 0, &of(&[F32, Fp16, Int8]));
+        add(&ONNX_RUNTIME_CUDA, 0, &of(&[F32, Fp16]));
         add(&ANY_ONNX, 0, &[Unfused]);
-        add(&ONNX_RUNTIME, 0, &[F32, Fp16, DynamicInt8, Int8, Int8Weights, Int4]);
+        add(&ONNX_RUNTIME, 0, &[&of(&[F32, Fp16])[..], &[DynamicInt8], &of(&[Int8, Int8Weights, Int4])].concat());
         forms
     }
 }
@@ -219,7 +221,7 @@ impl<'a> Compiling<'a> {
     }
 
     fn form(&mut self, form: &Form) -> Result<Entrant> {
-        if form.variant == Variant::Int8 && self.calibration.is_none() {
+        if form.variant == Variant::Of(Int8) && self.calibration.is_none() {
             self.calibration = self.calibrated()?;
         }
         self.observer.compiling(&form.label(self.model));

@@ -20,8 +20,7 @@ use planish_onnx::Placement;
 use planish_passes::quantize::{Bits, Quantization, WeightQuantization, release_codes};
 use planish_passes::raise::{Explanation, explain, raised};
 use planish_passes::{
-    BlockInputs, Half, HalfPrecision, LAST_LOGITS, Logits, Note, Options, Pipeline, Precision, Stage, fuse, last_notes,
-    precision,
+    BlockInputs, Half, HalfPrecision, LAST_LOGITS, Logits, Note, Options, Pipeline, Stage, fuse, last_notes, precision,
 };
 
 use crate::artifact::Artifact;
@@ -34,6 +33,7 @@ use crate::draft::Draft;
 use crate::engine::{PROFILES, Profiles, SymbolRanges};
 use crate::files::relative_path;
 use crate::quantize::{Quantizations, QuantizeOptions, QuantizeProgress, WeightOptions};
+use crate::recipe::Recipe;
 use crate::source::SourceModel;
 
 pub use check::output as check_output;
@@ -67,6 +67,8 @@ pub struct CompileOptions {
     pub quantize: Option<QuantizeOptions>,
     /// How weights alone are quantized, where that is asked for.
     pub quantize_weights: Option<WeightOptions>,
+    /// What a user asked for, which the manifest records; absent where options are set one by one.
+    pub recipe: Option<Recipe>,
     /// Whether weights that the model came with as codes are quantized anew.
     pub requantize: bool,
     /// What ONNX Runtime multiplies weights with that have a scale for each block; where absent, integers with weights that
@@ -94,6 +96,7 @@ impl CompileOptions {
             profiles: Vec::new(),
             quantize: None,
             quantize_weights: None,
+            recipe: None,
             requantize: false,
             block_inputs: None,
             calibration: None,
@@ -112,8 +115,8 @@ impl CompileOptions {
         let values = table.and_then(|table| table.part(part));
         let (Some(precision), Some(values)) = (&passes.precision, values) else { return passes };
         let observed = values.iter().map(|(value, range)| (value.clone(), range.magnitude())).collect();
-        let Precision::Half(half) = Precision::clone(precision);
-        Options { precision: Some(HalfPrecision { observed, ..half }.into()), ..passes }
+        let half = HalfPrecision { observed, ..HalfPrecision::clone(precision) };
+        Options { precision: Some(half.into()), ..passes }
     }
 }
 
@@ -165,7 +168,7 @@ pub struct LoweredPart {
     pub coverage: Option<Coverage>,
     /// How many weights that were codes were to be quantized anew.
     pub released: usize,
-    /// The patterns of `--bits-for` that match none of its weights.
+    /// The patterns of `--keep` that match none of its weights.
     pub unmatched: Vec<String>,
     /// The vocabulary and what it was padded to, where that was asked for.
     pub vocabulary: Option<PaddedVocabulary>,
@@ -414,6 +417,7 @@ pub fn compile(
         precision: describe::precision(options, &lowered),
         calibration: options.calibration.as_ref().map(describe::calibration),
         fusion: options.passes.fusion,
+        recipe: options.recipe.clone(),
         attention_fp32: options.passes.attention_fp32,
         cache_in_place: lowered.iter().any(LoweredPart::appends_in_place),
         integer_inputs: describe::products(lowered.iter().map(|part| &part.graph))

@@ -68,7 +68,7 @@ fn attention_in_float32() {
     let folder = scratch();
     let layers = |name: &str, more: &[&str]| {
         let out = folder.path().join(name);
-        compiled(name, &out, &[&["--attention-fp32"], more].concat()).exits(0, &[]);
+        compiled(name, &out, &[&["--recipe=attention-fp32=true"], more].concat()).exits(0, &[]);
         let manifest = read(&out.join("planish.json"));
         assert_eq!(manifest["attention_fp32"], json!(true));
         let record = read(&out.join("model.layers.json"));

@@ -141,7 +141,7 @@ fn plans_say_what_is_quantized() {
     let folder = scratch();
     let data = integers(&[("input_ids", 131), ("token_type_ids", 2)], folder.path());
     let (plan, out) = (folder.path().join("plan.json"), folder.path().join("out"));
-    let more = ["--keep-float", "pooler", "--explain-quantization", "--quantization-plan", text(&plan)];
+    let more = ["--keep", "pooler", "--explain=quantization", "--quantization-plan", text(&plan)];
     let done = planish_compile(&golden("bert"), &out, &[&int8(&data)[..], &more].concat());
     done.exits(0, &["i8, scale", "of --keep-float matches"]);
     assert_eq!(layers(&graphs(&out)[0].1), [8, 8]);
@@ -192,9 +192,12 @@ fn what_the_target_does_not_quantize_is_a_usage_error() {
             &["--fp8", "--calibrate", text(&data)],
             "--fp8 is not for target cuda, which multiplies integers of 8 bits only",
         ),
-        (&[&calibrated[..], &["--split-columns", "8"]].concat(), "--split-columns is not for target cuda"),
+        (&[&calibrated[..], &["--recipe", "split-columns=8"]].concat(), "--split-columns is not for target cuda"),
         (&[&calibrated[..], &["--quantize-attention"]].concat(), "--quantize-attention is not for target cuda"),
-        (&[&calibrated[..], &["--dynamic"]].concat(), "--dynamic is not for target cuda, which needs fixed scales"),
+        (
+            &[&calibrated[..], &["--recipe=dynamic=true"]].concat(),
+            "--dynamic is not for target cuda, which needs fixed scales",
+        ),
     ] {
         planish_compile(&golden("gpt2"), &out, &[&["--target", "cuda"], more].concat()).exits(2, &[message]);
     }

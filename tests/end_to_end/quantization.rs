@@ -77,16 +77,19 @@ fn options_that_do_not_go_together_are_refused() {
     );
     refused(&["--fp8", "--target", "onnx"], &["--calibrate"]);
     refused(&["--int8", "--fp8"], &["--int8", "cannot be used with"]);
-    refused(&["--int8", "--calibrate", text(&ten), "--smooth", "2"], &["expected off, auto, or a number from 0 to 1"]);
-    let apply = ["--int8", "--apply-quantization-plan", text(&plan), "--split-columns", "4"];
+    refused(
+        &["--int8", "--calibrate", text(&ten), "--recipe", "smooth=2"],
+        &["expected off, auto, or a number from 0 to 1"],
+    );
+    let apply = ["--int8", "--apply-quantization-plan", text(&plan), "--recipe", "split-columns=4"];
     refused(&apply, &["--apply-quantization-plan", "cannot be used with", "--split-columns"]);
-    refused(&["--int8", "--calibrate", text(&ten), "--keep-float", "("], &["--keep-float", "unclosed group"]);
+    refused(&["--int8", "--calibrate", text(&ten), "--keep", "("], &["--keep", "unclosed group"]);
 
     let (done, table) = planish_calibrate(&bert.model, &ten, &["--measure", "inputs"]);
     done.exits(0, &[]);
     let of_table = ["--int8", "--calibrate", text(&table)];
     let refused_too = |more: &[&str], parts: &[&str]| refused(&[&of_table, more].concat(), parts);
-    refused_too(&["--rounding", "gptq"], &["--rounding gptq runs the calibration data", "is a table"]);
+    refused_too(&["--weight-method", "gptq"], &["--rounding gptq runs the calibration data", "is a table"]);
     refused_too(&["--max-loss", "cos=0.9"], &["--max-loss needs data that was held out", "--evaluate FILE"]);
     refused_too(&["--max-loss", "cosine=0.9"], &["there is no figure `cosine`"]);
     refused_too(&["--max-loss", "cos"], &["expected NAME=VALUE"]);
@@ -130,7 +133,7 @@ fn a_report_comes_with_the_artifact() {
 #[test]
 fn verification_holds_data_out() {
     let bert = Bert::new();
-    let done = bert.int8("out", &["--verify", "--weight-scales", "reduced"]).succeeds();
+    let done = bert.int8("out", &["--verify", "--recipe", "weight-scales=reduced"]).succeeds();
     assert!(done.stdout.contains("calibrated on 8 samples of ten.txt without every fifth sample\n"), "{}", done.stdout);
     assert!(done.stdout.contains("evaluated on 2 samples of ten.txt, every fifth sample (BLAKE3 "), "{}", done.stdout);
     let manifest = bert.manifest("out");
@@ -156,7 +159,7 @@ fn verification_holds_data_out() {
 
     fs::write(bert.path("ten.txt"), lines(4)).unwrap();
     bert.int8("few", &["--verify"]).exits(1, &["ten.txt has fewer than 5 samples", "--evaluate"]);
-    bert.compile("dynamic", &["--int8", "--verify", "--weight-scales", "reduced"])
+    bert.compile("dynamic", &["--int8", "--verify", "--recipe", "weight-scales=reduced"])
         .exits(0, &["no data is held out; add --evaluate FILE"]);
 }
 
@@ -173,8 +176,8 @@ fn reduced_scales_have_codes_of_7_bits() {
         matrices.flat_map(|(_, _, weight)| weight.read_numbers().unwrap()).fold(0.0, |most, code| code.abs().max(most))
     };
     assert_eq!(largest(&[]), 127.0);
-    assert_eq!(largest(&["--weight-scales", "reduced"]), 64.0);
-    assert_eq!(largest(&["--weight-scales", "reduced", "--rounding", "gptq"]), 64.0);
+    assert_eq!(largest(&["--recipe", "weight-scales=reduced"]), 64.0);
+    assert_eq!(largest(&["--recipe", "weight-scales=reduced", "--weight-method", "gptq"]), 64.0);
 }
 
 #[test]
@@ -226,7 +229,7 @@ fn inputs_stay_in_float_until_the_limit_is_met() {
 fn plans_have_the_loss_of_each_input() {
     let bert = Bert::new();
     let plan = bert.path("plan.json");
-    let done = bert.int8("out", &["--explain-quantization", "--quantization-plan", text(&plan)]).exits(0, &[]);
+    let done = bert.int8("out", &["--explain=quantization", "--quantization-plan", text(&plan)]).exits(0, &[]);
     let manifest = bert.manifest("out");
     for input in inputs(&manifest) {
         let loss = input.layer_loss.unwrap();
@@ -241,7 +244,7 @@ fn plans_have_the_loss_of_each_input() {
     bert.int8("given", &["--apply-quantization-plan", text(&plan)]).succeeds();
     assert_eq!(inputs(&bert.manifest("given")), inputs(&manifest), "losses of a given plan are ignored");
 
-    let done = bert.compile("dynamic", &["--int8", "--explain-quantization"]).exits(0, &["| loss |"]);
+    let done = bert.compile("dynamic", &["--int8", "--explain=quantization"]).exits(0, &["| loss |"]);
     assert!(done.stderr.contains("| -    |"), "{}", done.stderr);
     assert!(inputs(&bert.manifest("dynamic")).iter().all(|input| input.layer_loss.is_none()));
     bert.compile("fp8", &["--fp8", "--target", "onnx", "--calibrate", text(&bert.path("ten.txt"))]).succeeds();
@@ -254,11 +257,11 @@ fn quantized_files_are_the_same_on_any_number_of_threads() {
     let bert = Bert::new();
     let ten = bert.path("ten.txt");
     same_bytes(&bert.model, &["--int8"]);
-    same_bytes(&bert.model, &["--int8", "--calibrate", text(&ten), "--rounding", "gptq", "--bias-correction"]);
+    same_bytes(&bert.model, &["--int8", "--calibrate", text(&ten), "--weight-method", "gptq", "--bias-correction"]);
     let folder = scratch();
     let pixels = stored_inputs("vit", &["pixel_values"], folder.path());
     let vit: &Path = &golden("vit");
-    same_bytes(vit, &["--int8", "--target", "onnx", "--calibrate", text(&pixels), "--max-layer-loss", "0"]);
+    same_bytes(vit, &["--int8", "--target", "onnx", "--calibrate", text(&pixels), "--recipe", "max-layer-loss=0"]);
     same_bytes(vit, &["--fp8", "--target", "onnx", "--calibrate", text(&pixels)]);
 }
 
@@ -291,6 +294,5 @@ fn a_plan_that_does_not_fit_is_refused() {
     apply(&shorter, &[]).succeeds();
     let last = inputs(&bert.manifest("other")).last().unwrap().activation.to_string();
     assert_eq!(last, "float: the plan does not have it");
-    bert.int8("kept", &["--keep-float", "nowhere"])
-        .exits(0, &["no linear layer is named as --keep-float `nowhere` says"]);
+    bert.int8("kept", &["--keep", "nowhere"]).exits(0, &["no linear layer is named as --keep-float `nowhere` says"]);
 }

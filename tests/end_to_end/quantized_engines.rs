@@ -193,7 +193,7 @@ fn attention_on_codes() {
     let folder = scratch();
     let (data, out) = (sentences(folder.path()), folder.path().join("out"));
     let fixed = ["--target", "trt", "--gpu", "sm89", "--int8", "--calibrate", text(&data), "--quantize-attention"];
-    let more = ["--verify", "--max-length", "8", "--explain-quantization"];
+    let more = ["--verify", "--max-length", "8", "--explain=quantization"];
     let done = planish_compile(&repository().join(".deps/minilm"), &out, &[&fixed[..], &more].concat()).exits(0, &[]);
     assert_eq!(done.stderr.matches(".attention: values").count(), 6, "{}", done.stderr);
     let record: Value = serde_json::from_slice(&fs::read(out.join("model.layers.json")).unwrap()).unwrap();
@@ -215,7 +215,7 @@ fn attention_that_stays_float_is_explained() {
     let fixed = ["--int8", "--calibrate", text(&data), "--quantize-attention"];
     let compile = |more: &[&str]| planish_compile(&golden("bert"), &out, &[&fixed, more].concat());
     let why = "float: TensorRT has no kernel for attention on codes with heads of 12 features";
-    compile(&["--target", "onnx", "--verify", "--explain-quantization"]).exits(0, &[why]);
+    compile(&["--target", "onnx", "--verify", "--explain=quantization"]).exits(0, &[why]);
     compile(&["--force"]).exits(2, &["--quantize-attention is not for target ort"]);
-    compile(&["--target", "onnx", "--attention-fp32", "--force"]).exits(2, &["cannot be used with"]);
+    compile(&["--target", "onnx", "--recipe=attention-fp32=true", "--force"]).exits(2, &["cannot be used with"]);
 }
