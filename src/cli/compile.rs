@@ -31,39 +31,30 @@ use crate::source::SourceModel;
 /// Compile a checkpoint or an ONNX graph into an artifact folder
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, a .gguf
-    /// file, an .onnx file, or the folder of an artifact with ONNX graphs
+    /// A checkpoint folder, a .safetensors file (or index of shards) beside its config.json, a .gguf or .onnx file, or the folder of an
+    /// artifact with ONNX graphs
     model: PathBuf,
-    /// The folder to write [default: NAME-TARGET in the current folder, followed by the precision (-fp16, -bf16, -int8, -fp8,
-    /// -int4 or -int8-weights; -partly-int8 and so on where fewer than half of the weights became codes, and none where
-    /// nothing did) and the package (-genai or -triton)]. If the folder is a mount point or the current folder, planish replaces its
-    /// contents, planish.json last
+    /// The folder to write [default: NAME-TARGET in the current folder with the precision, such as -fp16 or -int8 (-partly-int8 where
+    /// fewer than half of the weights became codes), and the package]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// The target: onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime on NVIDIA GPUs), trt
-    /// (TensorRT), cuda (planish's own graph with fused operators, for NVIDIA GPUs) [default: ort]
+    /// onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime on NVIDIA GPUs), trt (TensorRT), cuda (planish's own
+    /// runtime for NVIDIA GPUs) [default: ort]
     #[arg(long, value_name = "TARGET", value_parser = backend)]
     target: Option<&'static Backend>,
-    /// The task of the model, if the architecture supports it: feature-extraction, fill-mask, text-classification,
-    /// token-classification, question-answering, text-generation, text2text-generation, image-classification
-    /// [default: the task in config.json]
+    /// The task of the model, such as text-classification or text-generation [default: the task in config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
     /// The ONNX opset of the artifact, 17 to 28 [default: 20, and more where an operator needs it]
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
     opset: Option<u32>,
-    /// How a decoder appends new keys and values to its cache, for target ort. With in-place, attention is ONNX Runtime's
-    /// GroupQueryAttention, and writes them behind the past if a program gives it one buffer for an input of the cache
-    /// and its output; `planish generate`, `verify` and `bench` do. A program that gives two buffers gets a copy, as with
-    /// copy. The features of a head must be a multiple of 8 [default: copy; for --runtime-package genai and target ort in-place where
-    /// possible]
+    /// How a decoder appends to its cache, for target ort. With in-place, new keys and values are written behind the past where a program
+    /// gives one buffer for an input of the cache and its output [default: copy; in-place where possible for package genai]
     #[arg(long, value_name = "FORM")]
     cache: Option<Cache>,
-    /// Whether weights are copied into the artifact or linked. With link, the artifact and the checkpoint share the
-    /// weight files, which must be on the same filesystem. ONNX Runtime loads linked weights, but the Python
-    /// package onnx does not. planish copies a weight that it has to convert, and prints a warning; target cuda copies
-    /// none
+    /// Whether weights are copied into the artifact, or linked: the checkpoint's files, on the same filesystem, which ONNX
+    /// Runtime loads and the Python package onnx does not
     #[arg(long, default_value = "copy", value_name = "HOW")]
     weights: Weights,
     /// The library or the server whose file names the artifact has
@@ -75,26 +66,22 @@ pub(super) struct Arguments {
     /// Turn warnings into errors: ignored configuration keys, unused tensors, weights that cannot be linked
     #[arg(long)]
     strict: bool,
-    /// Replace the output folder with all its files, even if planish did not write it. planish never replaces the
-    /// files of the current folder in this way
+    /// Replace the output folder even if planish did not write it, except the current folder
     #[arg(long)]
     force: bool,
-    /// What to explain: fusion (the operators that were found, each place where a rule almost matched with the condition that failed,
-    /// and for ONNX Runtime the form of each attention of fixed sizes), quantization (how each weight or input is quantized, and its
-    /// loss)
+    /// Explain fusion (what was found, where a rule almost matched and why not), or quantization (what became of each weight or input,
+    /// and its loss)
     #[arg(long, value_name = "WHAT,..", value_delimiter = ',')]
     explain: Vec<Explain>,
-    /// For work on passes, with commas: verify (check the graph after each pass), print=PASS (print the graph after each run of a pass),
-    /// stop=N (run the first N passes, print the graph and write nothing)
+    /// For work on passes: verify (check the graph after each), print=PASS (print the graph after it), stop=N (run N passes, print the
+    /// graph, write nothing)
     #[arg(long, value_name = "WHAT,..", value_delimiter = ',')]
     debug: Vec<Debug>,
     /// The number of threads [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Print JSON: {"artifact": the folder, or null if --verify failed, "manifest": the contents of planish.json}.
-    /// With engines also "engines": for each part, the seconds and the memory that the build took. With
-    /// --explain-fusion also "fusion": for each part, the operators that were found and the rules that almost
-    /// matched
+    /// Print JSON: {"artifact": the folder, or null if nothing was written, "manifest": planish.json}; with engines "engines", with
+    /// --explain fusion "fusion"
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -113,8 +100,8 @@ pub(super) struct Arguments {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Precision")]
 struct CalibrationArguments {
-    /// Calibration data (.txt, .jsonl, .csv, .parquet, .npz, .safetensors, a folder of the last two), or a table that `planish
-    /// calibrate` wrote. With --fp16 or --bf16 it says which operators stay in float32
+    /// Texts (.txt, .jsonl, .csv, .parquet), tensors (.npz, .safetensors, a folder of them), or a table of `planish calibrate`. With
+    /// --fp16 or --bf16 it says what stays float32
     #[arg(long, value_name = "DATA_OR_TABLE")]
     calibrate: Option<PathBuf>,
     /// The member or the column of the data of --calibrate and --evaluate that is the text [default: text]

@@ -25,20 +25,15 @@ use crate::verify::{VerifyOptions, needs_data, verify_compiled};
 #[derive(clap::Args)]
 #[command(next_help_heading = "Verification")]
 pub(super) struct GateArguments {
-    /// Run the artifact and compare it with its source, as `planish verify` does; exit with 3 if an output is out
-    /// of tolerance. For a quantized artifact the tolerances only find wrong graphs, so planish also evaluates it on
-    /// data that was held out: --evaluate, else every fifth sample of the data of --calibrate, which calibration then
-    /// leaves out. It has to reach --max-loss, else cos=0.99, and with --int4 cos=0.9
+    /// Run the artifact and compare it with its source, as `planish verify` does. A quantized artifact has to reach --max-loss, else
+    /// cos=0.99 (with --int4 cos=0.9), on the data of --evaluate, else on every fifth sample of --calibrate. A miss exits with 3
     #[arg(long)]
     pub(super) verify: bool,
-    /// Evaluate the artifact on this data, as `planish evaluate` does, and print the report. Take other data than for
-    /// --calibrate
+    /// Evaluate the artifact on this data, as `planish evaluate` does; take other data than for --calibrate
     #[arg(long, value_name = "FILE")]
     evaluate: Option<PathBuf>,
-    /// Give more precision to what harms most, until the artifact meets these limits: with --int8 and --fp8, inputs of linear
-    /// layers stay floats; with --int4, weights get 8 bits; with --int8-weights, weights stay floats. Exit with 3 if the
-    /// artifact cannot meet the limits. The limits are those of `planish evaluate --require`. Say: cos=0.999. The data is that of
-    /// --evaluate, else every fifth sample of the data of --calibrate, which calibration then leaves out
+    /// Give more precision to what harms most until the artifact meets these limits of `planish evaluate --require`, such as cos=0.999,
+    /// on the data of --verify; exit with 3 if it cannot
     #[arg(long, value_name = "LIMITS")]
     max_loss: Option<Requirements>,
 }

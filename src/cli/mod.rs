@@ -132,7 +132,7 @@ impl RuntimeArguments {
 struct RunOn {
     /// The runtime that runs the artifact: ort, ort-cuda, trt, cuda, cuda-baseline,
     /// cuda-emulator, reference [default: the one that it was compiled for]. An
-    /// artifact of target trt runs on ort if it was compiled with --keep-onnx
+    /// artifact of target trt runs on ort if it was compiled with --recipe engine.keep-onnx=true
     #[arg(long = "runtime", value_name = "NAME", value_parser = backend::runtime_named)]
     name: Option<MakeRuntime>,
     /// Start each kernel by itself, not all of them as one recorded CUDA graph, on cuda, cuda-baseline, cuda-emulator and
@@ -196,7 +196,7 @@ pub fn main() -> ExitCode {
 pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
     let asks_for_summary = words.iter().any(|word| word == "-h");
-    let mut command = if asks_for_summary { help::shortened(Cli::command()) } else { Cli::command() };
+    let mut command = if asks_for_summary { help::shortened(Cli::command()) } else { help::whole(Cli::command()) };
     let named = words.iter().skip(1).filter_map(|word| word.to_str()).find(|word| !word.starts_with('-'));
     let named = named.unwrap_or_default().to_owned();
     let parsed = command.try_get_matches_from_mut(words).and_then(|matches| Cli::from_arg_matches(&matches));

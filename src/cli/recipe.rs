@@ -9,45 +9,41 @@ use crate::recipe::{BlockSize, Keep, Precision, Recipe, read};
 #[derive(clap::Args)]
 #[command(next_help_heading = "Precision")]
 pub(super) struct RecipeArguments {
-    /// What the numbers are: fp16, bf16, int8, fp8, int4 or int8-weights. One of fp16 and bf16 may stand beside one of the others,
-    /// as in fp16,int4 [default: f32, or what an ONNX graph has]
+    /// fp16, bf16, int8, fp8, int4 or int8-weights; one of the first two may stand beside one of the others, as in fp16,int4 [default:
+    /// f32, or what an ONNX graph has]
     #[arg(long, value_name = "TYPE,..", value_delimiter = ',')]
     precision: Vec<Precision>,
-    /// Weights and arithmetic in float16; norms, softmax and what overflows stay float32. Target ort stores weights so and
-    /// computes in float32
+    /// Weights and arithmetic in float16; norms, softmax and what overflows stay float32. Target ort only stores weights so
     #[arg(long)]
     fp16: bool,
     /// Weights and arithmetic in bfloat16: the range of float32, 8 bits of precision
     #[arg(long)]
     bf16: bool,
-    /// Linear layers, tables and recurrent layers in integers of 8 bits. With --calibrate the scales of activations are fixed; without,
-    /// each run computes them (target ort)
+    /// Linear layers, tables and recurrent layers in integers of 8 bits; with --calibrate scales of activations are fixed
     #[arg(long)]
     int8: bool,
     /// Linear layers in E4M3, for targets onnx and trt; needs --calibrate
     #[arg(long)]
     fp8: bool,
-    /// Weights of linear layers in 4 bits with a scale for each block. Layers take and give floats; products of target ort round their
-    /// input to 8 bits
+    /// Weights of linear layers in 4 bits with a scale for each block; target ort rounds the inputs of products to 8 bits
     #[arg(long)]
     int4: bool,
     /// The same with 8 bits
     #[arg(long)]
     int8_weights: bool,
-    /// Keep another type where the name of an operator, a weight or a module matches a regular expression: float (not quantized), fp32,
-    /// int8 or int4 [default: float, and fp32 where nothing is quantized]. @head is the layer that scores tokens, @table the table of
-    /// tokens. May be given several times; the last that matches counts
+    /// Keep another type where a name of an operator, a weight or a module matches this regular expression: float (not quantized, the
+    /// default), fp32, int8 or int4. @head is the layer that scores tokens, @table the table of tokens. Repeatable; the last match counts
     #[arg(long, value_name = "PATTERN[=TYPE]")]
     pub(super) keep: Vec<Keep>,
-    /// How codes of weights are chosen: nearest, mse, hqq, or with the data of --calibrate gptq or awq; with --int8 nearest or gptq
-    /// [default: mse; nearest with --int8]
+    /// How codes of weights are chosen: nearest, mse, hqq, or with data gptq or awq; with --int8 nearest or gptq [default: mse; nearest
+    /// with --int8]
     #[arg(long, value_name = "METHOD")]
     weight_method: Option<WeightMethod>,
     /// How many input features of a weight share a scale: 16, 32, 64, 128, 256 or row [default: 32]
     #[arg(long, value_name = "N")]
     block_size: Option<BlockSize>,
-    /// A file of JSON with these choices and rarer ones, the planish.json of an artifact whose choices are repeated, or one of them as
-    /// KEY=VALUE; docs/recipe.md lists them. May be given several times
+    /// A JSON file with these choices and rarer ones, a planish.json whose choices are repeated, or one of them, such as smooth=0.5;
+    /// docs/recipe.md lists them. Repeatable
     #[arg(long, value_name = "FILE|KEY=VALUE")]
     recipe: Vec<String>,
 }

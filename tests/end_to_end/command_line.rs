@@ -136,18 +136,19 @@ fn graphs_are_printed_beside_the_output() {
     assert!(!done.stdout.is_empty());
     let first = done.stdout.lines().next().unwrap().strip_prefix("// ").unwrap().to_owned();
     let note = format!(
-        "note: --print-ir-after fold printed no graph, because pass fold did not run; these passes ran: {first}\n"
+        "note: --debug print=fold printed no graph, because pass fold did not run; these passes ran: {first}\n"
     );
     assert_eq!(done.exits(0, &[]).stderr, note);
     let done = planish_compile(&golden("bert"), &out, &["--no-fusion", "--debug", "print=halve"]);
-    done.exits(0, &["note: --print-ir-after halve printed no graph", "these passes ran: ", "dead-code"]);
+    done.exits(0, &["note: --debug print=halve printed no graph", "these passes ran: ", "dead-code"]);
 }
 
 #[test]
 fn stop_after_prints_the_graph_and_writes_nothing() {
     let (folder, checkpoint) = (scratch(), Checkpoint::open(&golden("bert")).unwrap());
     let printed = |passes: &str| {
-        let arguments = [Path::new("compile"), &golden("bert"), Path::new("--stop-after"), Path::new(passes)];
+        let stop = format!("--debug=stop={passes}");
+        let arguments = [Path::new("compile"), &golden("bert"), Path::new(&stop)];
         let done = command(arguments).current_dir(folder.path()).output().unwrap();
         let text = Done::from(done).succeeds().stdout;
         let weights: Arc<dyn WeightSource> = checkpoint.weight_files()[0].clone();
@@ -166,7 +167,7 @@ fn stop_after_prints_the_graph_and_writes_nothing() {
     for option in ["--verify", "--json", "--force", "--output=x", "--weights=link"] {
         let name = option.split('=').next().unwrap();
         let done = planish(["compile", golden("bert").to_str().unwrap(), "--debug", "stop=1", option]);
-        done.exits(2, &["--debug", "stop=cannot be used with", name]);
+        done.exits(2, &["--debug stop=N writes nothing", name]);
     }
 }
 
@@ -207,9 +208,9 @@ fn help_names_the_exit_codes() {
 fn the_short_help_is_one_screen_and_the_long_one_is_whole() {
     let short = planish(["compile", "-h"]).succeeds().stdout;
     assert!(short.lines().count() <= 50, "{short}");
-    assert!(short.contains("--int8") && !short.contains("--print-ir-after"), "{short}");
+    assert!(short.contains("--int8") && !short.contains("--debug"), "{short}");
     let long = planish(["compile", "--help"]).succeeds().stdout;
-    assert!(long.contains("--print-ir-after") && long.lines().count() > 200, "{long}");
+    assert!(long.contains("--debug") && long.lines().count() <= 120, "{long}");
 }
 
 #[test]

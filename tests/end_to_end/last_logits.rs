@@ -82,8 +82,9 @@ fn what_needs_all_logits_is_refused() {
     let data = folder.path().join("data.txt");
     fs::write(&data, "w1 w2 w3\n").unwrap();
     let compile = |name: &str, more: &[&str]| planish_compile(&golden(name), &out, &[more, &["--force"]].concat());
-    compile("gpt2", &["--recipe", "logits=last,all"]).exits(2, &["--logits takes one of all and last"]);
-    compile("gpt2", &["--recipe", "logits=padded,sliced"]).exits(2, &["--logits takes one of sliced and padded"]);
+    compile("gpt2", &["--recipe", "logits=last,all"]).exits(2, &["--recipe logits takes one of all and last"]);
+    compile("gpt2", &["--recipe", "logits=padded,sliced"])
+        .exits(2, &["--recipe logits takes one of sliced and padded"]);
     compile("gpt2", &["--recipe", "logits=last", "--evaluate", text(&data)])
         .exits(2, &["--evaluate evaluates the artifact", "leave one of them out"]);
     compile("bert-mlm", &["--recipe", "logits=last"]).exits(1, &["this one is for fill-mask", "leave it out"]);

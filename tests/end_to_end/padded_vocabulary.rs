@@ -171,14 +171,14 @@ fn what_cannot_be_padded_is_said() {
     let out = folder.path().join("out");
     let compile = |name: &str, more: &[&str]| planish_compile(&golden(name), &out, &[more, &["--force"]].concat());
     compile("gpt2", &["--recipe", "logits=padded"])
-        .exits(2, &["--logits padded needs a padded vocabulary", "--pad-vocab 64"]);
+        .exits(2, &["--recipe logits=padded needs a padded vocabulary", "--recipe pad-vocab=64"]);
     let off = ["--recipe", "logits=padded", "--recipe", "pad-vocab=off"];
-    compile("gpt2", &off).exits(2, &["--logits padded needs a padded vocabulary"]);
+    compile("gpt2", &off).exits(2, &["--recipe logits=padded needs a padded vocabulary"]);
     compile("gpt2", &["--recipe", "pad-vocab=many"]).exits(2, &["expected a number of rows, or off"]);
-    compile("gpt2", &["--recipe", "logits=cut"]).exits(2, &["invalid value 'cut'", "all, last, sliced, padded"]);
+    compile("gpt2", &["--recipe", "logits=cut"]).exits(2, &["`logits` of the recipe", "all, last, sliced, padded"]);
     let classifier = ["--recipe", "logits=padded", "--recipe", "pad-vocab=64"];
     compile("bert-classify", &classifier)
-        .exits(1, &["has no logits that could be padded", "leave out --logits padded"]);
+        .exits(1, &["has no logits that could be padded", "leave out --recipe logits"]);
     compile("vit", &["--recipe", "pad-vocab=64"]).exits(0, &["nothing was padded"]);
     let model = Draft::of("gpt2").write(folder.path().join("model"));
     let linked = planish_compile(&model, &out, &["--recipe", "pad-vocab=64", "--weights", "link", "--force"]);

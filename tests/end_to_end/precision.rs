@@ -244,12 +244,12 @@ fn what_is_named_stays_in_float32() {
     let done = compile(&["--fp16", "--keep", r"layer\.0\.output\.dense=fp32", "--verify"]).succeeds();
     assert!(done.stdout.contains("float32: linear"), "{}", done.stdout);
     assert!(done.stdout.contains(r"asked for by `layer\.0\.output\.dense`"), "{}", done.stdout);
-    compile(&["--fp16", "--keep", "nothing=fp32"]).exits(1, &["nothing is named as --keep-fp32 `nothing` says"]);
-    compile(&["--fp16", "--keep", "(=fp32"]).exits(2, &["--keep", "unclosed group=fp32"]);
-    compile(&["--keep", "x=fp32"]).exits(2, &["--fp16"]);
-    compile(&["--fp16", "--bf16"]).exits(2, &["cannot be used with"]);
+    compile(&["--fp16", "--keep", "nothing=fp32"]).exits(1, &["nothing is named as --keep `nothing` says"]);
+    compile(&["--fp16", "--keep", "(=fp32"]).exits(2, &["--keep", "unclosed group"]);
+    compile(&["--keep", "x=fp32"]).exits(2, &["fp16"]);
+    compile(&["--fp16", "--bf16"]).exits(2, &["--precision takes one of fp16 and bf16"]);
     compile(&["--fp16", "--recipe", "max-abs=-1", "--calibrate", "data.txt"])
-        .exits(2, &["--max-abs is a positive number"]);
+        .exits(2, &["--recipe max-abs is a positive number"]);
     compile(&["--fp16", "--recipe", "max-abs=5"]).exits(2, &["--calibrate"]);
 }
 

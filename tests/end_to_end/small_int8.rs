@@ -68,13 +68,13 @@ fn tables_of_tokens_become_codes() {
         planish_compile(&golden(name), &out, &["--int8", "--force", "--keep", "@table=float"]).exits(0, &[]);
         let kept = Manifest::read(&out).unwrap();
         let form = &kept.parts[0].quantization.as_ref().unwrap().weights[0].form;
-        assert!(form.to_string().contains("--quantize-table says so"), "{form}");
+        assert!(form.to_string().contains("--keep @table says so"), "{form}");
     }
     let folder = scratch();
     let refused = |more: &[&str], part: &str| {
         planish_compile(&golden("bert"), &folder.path().join("out"), more).exits(2, &[part]);
     };
-    refused(&["--int8", "--keep", "@table=int4"], "with --int8 choose int8 or keep");
+    refused(&["--int8", "--keep", "@table=int4"], "with --int8 write =int8 or =float");
 }
 
 /// A table that scores tokens too: its codes are in the file once.
@@ -107,8 +107,10 @@ fn a_table_that_a_layer_shares_is_stored_once() {
         // Two copies would be 256,000 bytes.
         assert!((144_384..230_000).contains(&bytes), "{more:?}: {bytes}");
     }
-    planish_compile(&path, &out, &["--force", "--int8", "--quantization-plan", text(&plan)]).exits(0, &[]);
-    let again = ["--force", "--int8", "--apply-quantization-plan", text(&plan)];
+    planish_compile(&path, &out, &["--force", "--int8"]).exits(0, &[]);
+    fs::copy(out.join("planish.json"), &plan).unwrap();
+    let applied = format!("plan={}", plan.display());
+    let again = ["--force", "--int8", "--recipe", &applied];
     planish_compile(&path, &out, &again).exits(0, &[]);
     let edited = fs::read_to_string(&plan).unwrap().replace("\"weight\": \"t\"", "\"weight\": \"x\"");
     fs::write(&plan, edited).unwrap();
@@ -208,6 +210,6 @@ fn codes_of_the_source_stay_unless_they_are_to_be_quantized_anew() {
         planish(["verify", text(&out)]).exits(0, &[]);
     }
     planish_compile(&golden("llama"), &out, &["--force", "--int4", "--recipe=requantize=true"])
-        .exits(0, &["--requantize changed nothing"]);
-    planish_compile(&source, &out, &["--force", "--recipe=requantize=true"]).exits(2, &["--recipe=requantize=true"]);
+        .exits(0, &["--recipe requantize changed nothing"]);
+    planish_compile(&source, &out, &["--force", "--recipe=requantize=true"]).exits(2, &["--recipe requantize is for"]);
 }

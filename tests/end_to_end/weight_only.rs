@@ -89,8 +89,8 @@ fn each_weight_has_the_bits_that_are_asked_for() {
         WeightForm::Float { reason } => reason.clone(),
         form => panic!("{form}"),
     };
-    assert_eq!(reason("mlp.up_proj"), "`mlp` of --keep-float matches");
-    assert_eq!(reason("o_proj"), "`o_proj` of --bits-for matches");
+    assert_eq!(reason("mlp.up_proj"), "`mlp` of --keep matches");
+    assert_eq!(reason("o_proj"), "`o_proj` of --keep matches");
     // A tied table is the head.
     let tied = folder.path().join("tied");
     planish_compile(&golden("gpt2"), &tied, &["--int4", "--block-size", "16"]).exits(0, &[]);
@@ -240,9 +240,9 @@ fn options_that_change_nothing_say_so() {
         done.exits(0, parts);
     };
     let llama = golden("llama");
-    warned(&llama, &["--int4", "--keep", "dwon_proj=int8"], &["no weight is named as --bits-for `dwon_proj` says"]);
-    warned(&golden("bert"), &["--int4", "--keep", "@head=int4"], &["--quantize-head changed nothing"]);
-    warned(&llama, &["--int4", "--keep", "."], &["--int4 quantized nothing", "of --keep-float matches"]);
+    warned(&llama, &["--int4", "--keep", "dwon_proj=int8"], &["no weight is named as --keep `dwon_proj` says"]);
+    warned(&golden("bert"), &["--int4", "--keep", "@head=int4"], &["--keep @head changed nothing"]);
+    warned(&llama, &["--int4", "--keep", "."], &["--int4 quantized nothing", "of --keep matches"]);
     assert!(weights(&out).iter().all(|planned| planned.form.codes().is_none()));
 }
 
@@ -272,15 +272,17 @@ fn options_that_do_not_go_together_are_refused() {
         planish_compile(&golden("llama"), &out, more).exits(2, parts);
         assert!(!out.exists());
     };
-    refused(&["--int4", "--int8"], &["cannot be used with"]);
-    refused(&["--block-size", "32"], &["--int4"]);
+    refused(&["--int4", "--int8"], &["--precision takes one of int8 and int4"]);
+    refused(&["--block-size", "32"], &["int4"]);
     refused(&["--int4", "--block-size", "48"], &["expected 16, 32, 64, 128, 256 or row"]);
-    refused(&["--int4", "--bits-for", "down_proj"], &["expected PATTERN=BITS"]);
-    refused(&["--int4", "--bits-for", "down_proj=3"], &["`3` is not 4, 8 or keep"]);
+    refused(&["--int4", "--keep", "down_proj=int3"], &["`int3` is none of the types fp32, float, int8, int4"]);
     refused(&["--int4", "--weight-method", "gptq"], &["--weight-method gptq needs data", "--calibrate FILE"]);
-    refused(&["--int4", "--recipe=zero-points=true", "--target", "trt"], &["--zero-points is not for target trt"]);
-    refused(&["--int4", "--keep", "@table=int8", "--target", "onnx"], &["--quantize-table is not for target onnx"]);
-    refused(&["--int4", "--recipe", "split-columns=4"], &["cannot be used with"]);
+    refused(
+        &["--int4", "--recipe=zero-points=true", "--target", "trt"],
+        &["--recipe zero-points is not for target trt"],
+    );
+    refused(&["--int4", "--keep", "@table=int8", "--target", "onnx"], &["--keep @table=int8 is not for target onnx"]);
+    refused(&["--int4", "--recipe", "split-columns=4"], &["--recipe split-columns is for --precision int8, fp8"]);
     refused(&["--int4", "--max-loss", "cos=0.99"], &["--max-loss needs data that was held out"]);
     refused(
         &["--int4", "--target", "cuda"],
@@ -288,7 +290,7 @@ fn options_that_do_not_go_together_are_refused() {
     );
     refused(
         &["--int4", "--recipe", "accuracy-level=float", "--target", "onnx"],
-        &["--accuracy-level is not for target onnx"],
+        &["--recipe accuracy-level is not for target onnx"],
     );
     // DequantizeLinear has blocks from opset 21 on.
     planish_compile(&golden("llama"), &out, &["--int4", "--target", "onnx", "--opset", "20"])
