@@ -308,7 +308,7 @@ DECODING_FLAGS ?=
 bench-decoding: build $(WEIGHTS)/.installed .bench/llama-1.1b/model.safetensors ## steps and first tokens of Llama 1.1B INT4 next to onnxruntime-genai: equal threads, 0 to 2 busy processes; 12 minutes (installs PyTorch)
 	@mkdir -p $(DECODING)
 	$(PLANISH) compile .bench/llama-1.1b -o $(DECODING)/default --force --int4 --cache in-place
-	$(PLANISH) compile .bench/llama-1.1b -o $(DECODING)/equal-bits --force --int4 --cache in-place --quantize-head int4 --quantize-table keep
+	$(PLANISH) compile .bench/llama-1.1b -o $(DECODING)/equal-bits --force --int4 --cache in-place --keep @head=int4 --keep @table=float
 	test -f $(DECODING)/genai/genai_config.json || { mkdir -p $(DECODING)/source && \
 	  ln -sf $(abspath .bench/llama-1.1b)/* $(abspath $(LANGUAGE_MODEL))/tokenizer* $(DECODING)/source && \
 	  HF_HUB_OFFLINE=1 $(WEIGHTS)/bin/python -m onnxruntime_genai.models.builder -i $(DECODING)/source -o $(DECODING)/genai \

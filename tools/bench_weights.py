@@ -35,7 +35,7 @@ LIKE_PEER = "planish, with the bits of the peer: the head has 4, the table is fl
 METHODS = {
     "nearest": "--weight-method nearest",
     "mse": "",
-    "mse, zero points": "--zero-points",
+    "mse, zero points": "--recipe zero-points=true",
     "hqq": "--weight-method hqq",
     "awq": "--weight-method awq --calibrate {data}",
     "gptq": "--weight-method gptq --calibrate {data}",
@@ -46,10 +46,10 @@ SETTINGS = {
         for block in (32, 128)
         for name, arguments in METHODS.items()
     },
-    "INT4, gptq, zero points, blocks of 32": "--int4 --zero-points --weight-method gptq --calibrate {data}",
-    "INT4, gptq, blocks of 32, float inputs": "--int4 --weight-method gptq --calibrate {data} --accuracy-level float",
+    "INT4, gptq, zero points, blocks of 32": "--int4 --recipe zero-points=true --weight-method gptq --calibrate {data}",
+    "INT4, gptq, blocks of 32, float inputs": "--int4 --weight-method gptq --calibrate {data} --recipe accuracy-level=float",
     **{f"INT8, mse, blocks of {block}": f"--int8-weights --block-size {block}" for block in (32, 128)},
-    "INT8, mse, blocks of 32, float inputs": "--int8-weights --accuracy-level float",
+    "INT8, mse, blocks of 32, float inputs": "--int8-weights --recipe accuracy-level=float",
 }
 
 
@@ -185,7 +185,7 @@ class Bench:
         command = [self.args.planish, "compile", checkpoint, "--int4", "--cache", "in-place", "-o"]
         costs = {
             "planish": run([*command, folders["planish"]]),
-            LIKE_PEER: run([*command, folders[LIKE_PEER], "--quantize-head", "int4", "--quantize-table", "keep"]),
+            LIKE_PEER: run([*command, folders[LIKE_PEER], "--keep", "@head=int4", "--keep", "@table=float"]),
             PEER: self.builder(self.with_tokenizer(checkpoint), folders[PEER]),
         }
         sizes = {name: megabytes(folder / "model.onnx") for name, folder in folders.items()}

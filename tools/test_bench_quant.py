@@ -38,8 +38,8 @@ class Settings(unittest.TestCase):
     def test_a_line_is_a_name_and_its_arguments(self):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "settings.txt"
-            file.write_text("# nothing\nfloat32=\nsplit 32=--int8 --split-columns=32\n")
-            self.assertEqual(bench_quant.read_settings(file), {"float32": "", "split 32": "--int8 --split-columns=32"})
+            file.write_text("# nothing\nfloat32=\nsplit 32=--int8 --recipe split-columns=32\n")
+            self.assertEqual(bench_quant.read_settings(file), {"float32": "", "split 32": "--int8 --recipe split-columns=32"})
             for bad in ("no arguments\n", "a=1\na=2\n"):
                 file.write_text(bad)
                 with self.assertRaises(SystemExit):

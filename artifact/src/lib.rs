@@ -14,6 +14,7 @@ pub mod layout;
 pub mod manifest;
 pub mod package;
 pub mod precision;
+pub mod recipe;
 mod run;
 pub mod split;
 pub mod units;
@@ -111,7 +112,7 @@ impl Artifact {
     pub fn file(&self, part: &PartManifest) -> Result<PathBuf> {
         if part.is_engine_only() {
             bail!(
-                "{} has the engine of {} and no ONNX file of it; compile the model again with --keep-onnx",
+                "{} has the engine of {} and no ONNX file of it; compile the model again with --recipe engine.keep-onnx=true",
                 self.folder.display(),
                 part.name
             );

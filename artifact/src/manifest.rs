@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use crate::recipe::Recipe;
 use anyhow::{Context, Result, bail};
 use planish_files::Kind;
 use planish_models::{LengthDependence, Task};
@@ -54,6 +55,9 @@ pub struct Manifest {
     pub calibration: Option<CalibratedOn>,
     /// Whether operators were kept whole where the target has fused kernels.
     pub fusion: bool,
+    /// What the user asked for; absent in artifacts of versions before recipes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub recipe: Option<Recipe>,
     /// Whether queries, keys and values of attention are cast to float32.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub attention_fp32: bool,

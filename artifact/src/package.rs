@@ -11,14 +11,16 @@ use crate::backend::{BACKENDS, Backend};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuntimePackage {
-    /// The file names of Optimum, which ONNX Runtime alone loads too
+    /// Optimum, and ONNX Runtime alone
     #[default]
     Optimum,
-    /// The file names of onnxruntime-genai, for decoders only and not for targets trt and cuda: genai_config.json is
-    /// added, and weights above 1.5 GB are in model.onnx.data
+    /// onnxruntime-genai, for decoders; not for targets trt and cuda
+    ///
+    /// genai_config.json is added, and weights above 1.5 GB are in model.onnx.data.
     Genai,
-    /// A model repository of NVIDIA Triton Inference Server, not for target cuda, and not for engines of TensorRT-RTX, which
-    /// the server does not load: for each part a folder with config.pbtxt and 1/model.onnx, or 1/model.plan for target trt
+    /// a model repository of Triton Inference Server; not for target cuda and engines of TensorRT-RTX
+    ///
+    /// For each part a folder with config.pbtxt and 1/model.onnx, or 1/model.plan for target trt.
     Triton,
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use planish_ir::DType;
+use planish_passes::Half;
 use planish_passes::precision::{HalfReport, Kept, Loss};
-use planish_passes::{Half, Precision};
 use serde::{Deserialize, Serialize};
 
 /// The type that the weights of an artifact are stored in, and that it computes in where its target has kernels for it.
@@ -39,14 +39,6 @@ impl From<Half> for PrecisionName {
         match half {
             Half::F16 => Self::F16,
             Half::Bf16 => Self::Bf16,
-        }
-    }
-}
-
-impl From<&Precision> for PrecisionName {
-    fn from(precision: &Precision) -> Self {
-        match precision {
-            Precision::Half(half) => half.half.into(),
         }
     }
 }

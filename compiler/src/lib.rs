@@ -8,4 +8,5 @@ pub mod compile;
 pub mod engine;
 pub mod packages;
 pub mod quantize;
+pub mod recipe;
 pub mod source;

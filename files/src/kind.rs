@@ -39,9 +39,12 @@ impl Kind {
     /// A table of `planish calibrate`: columns of large models have millions of numbers.
     pub const CALIBRATION: Self =
         Self { what: "a calibration table", limit: GIB, advice: "give a file that `planish calibrate` wrote" };
-    /// A plan of `--quantization-plan`.
-    pub const PLAN: Self =
-        Self { what: "a quantization plan", limit: 256 * MIB, advice: "give a file that --quantization-plan wrote" };
+    /// A recipe.
+    pub const RECIPE: Self = Self {
+        what: "a recipe",
+        limit: 256 * MIB,
+        advice: "give a file of JSON, the planish.json of an artifact, or KEY=VALUE",
+    };
     /// A document of `planish bench --json`.
     pub const BENCHMARK: Self = Self {
         what: "a document of a benchmark",

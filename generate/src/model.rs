@@ -135,7 +135,7 @@ pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>], s
         if parts.iter().any(|part| part.last_logits) {
             bail!(
                 "--prompt-lookup compares the logits of several tokens, and {} gives those of the last token only; compile the \
-                 model without --logits last, or leave out --prompt-lookup",
+                 model without --recipe logits=last, or leave out --prompt-lookup",
                 artifact.folder.display()
             );
         }
@@ -273,7 +273,9 @@ impl Scores {
     pub(super) fn columns(outputs: &mut Vec<(String, RuntimeValue)>, count: usize, scored: usize) -> Result<Self> {
         let (logits, vocabulary) = logits(outputs, scored)?;
         if logits.shape()[1] < count {
-            bail!("the model gives logits of fewer tokens than it reads; compile it again, without --logits last");
+            bail!(
+                "the model gives logits of fewer tokens than it reads; compile it again, without --recipe logits=last"
+            );
         }
         let rows = last_columns(&logits, count, vocabulary)?;
         Ok(Self { on_device: None, rows: rows.into(), vocabulary })

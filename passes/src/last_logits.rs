@@ -15,7 +15,7 @@ const TOKENS: usize = 1;
 /// Leaves only the last token's logits in a graph.
 pub const LAST_LOGITS: Pass = Pass {
     name: "last-logits",
-    summary: "Computes the logits of the last token of each row only (--logits last), because text generation reads no \
+    summary: "Computes the logits of the last token of each row only (`logits` of the recipe), because text generation reads no \
               others. The pass takes the output `logits` of three dimensions, and follows it back through what treats \
               tokens apart: linear layers, quantization, norms over features, functions of one element, and arithmetic with weights \
               of features. In front of all these a gather takes the last token. It stops at values that something \

@@ -28,7 +28,7 @@ pub use legalize::{
 pub use outcome::{FeaturePadding, Note, Outcome, last_notes};
 pub use pad::{Logits, Padding};
 pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
-pub use precision::{Half, HalfPrecision, Precision};
+pub use precision::{Half, HalfPrecision};
 pub use rounds::{MAX_ROUNDS, Stage};
 pub use target::{
     AttentionForm, CUDA, CacheForm, CastAttention, ONNX, ORT, ORT_CUDA, Observation, QuantizedForm, TARGETS, TRT,
@@ -55,7 +55,7 @@ pub struct Options {
     /// it.
     pub attention_fp32: bool,
     /// The precision that is asked for; the model's own where absent.
-    pub precision: Option<Arc<Precision>>,
+    pub precision: Option<Arc<HalfPrecision>>,
     /// How linear layers are quantized, where that is asked for.
     pub quantization: Option<Arc<quantize::Quantization>>,
     /// How weights alone are quantized, where that is asked for.
@@ -116,7 +116,7 @@ impl Options {
 
     /// How float32 is brought to a half type, where that is asked for.
     pub(crate) fn half(&self) -> Option<&HalfPrecision> {
-        self.precision.as_deref().and_then(Precision::half)
+        self.precision.as_deref()
     }
 }
 

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use planish_artifact::backend::{self, MakeRuntime, RuntimeSettings};
 use planish_artifact::evaluation::Requirements;
 use planish_artifact::files;
+use planish_artifact::recipe::Precision;
 use planish_data::read_inputs;
 use planish_measure::bench::{
     BenchOptions, Cell, Contest, Request, SAMPLES, Status, UNCOMPARED, UNEVALUATED, Variant, Workload, device_table,
@@ -191,8 +192,8 @@ enum WorkloadName {
 
 /// The value of `--precision`.
 fn variant(name: &str) -> Result<Variant, String> {
-    let found = Variant::ALL.iter().find(|(own, _)| *own == name).map(|(_, variant)| *variant);
-    found.ok_or_else(|| format!("there are {}", Variant::ALL.map(|(own, _)| own).join(", ")))
+    let found = Variant::ALL.into_iter().find(|variant| variant.name() == name);
+    found.ok_or_else(|| format!("there are {}", Variant::ALL.map(Variant::name).join(", ")))
 }
 
 /// What is done with figures that were saved. A folder of that name is written with its path, such as ./diff.
@@ -246,7 +247,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         Some(model) => arguments.data.is_none() || !generates(model)?,
         None => false,
     };
-    let calibrates = compares || arguments.precision.contains(&Variant::Int8);
+    let calibrates = compares || arguments.precision.contains(&Variant::Of(Precision::Int8));
     let [data, calibrate] =
         divided(arguments.data.clone(), arguments.calibrate.clone(), calibrates, arguments.samples, field);
     if let Some((path, how)) = &data {

@@ -8,7 +8,7 @@ use planish_artifact::Artifact;
 use planish_compiler::engine::{SymbolRanges, keeps_onnx, products, profiles_of, rebuild};
 
 use super::engine::{EngineArguments, EngineConsole, files};
-use super::written::{Shown, Written};
+use super::written::Written;
 use super::{RuntimeArguments, Usage, print, print_json, short};
 
 /// Build the engines of an artifact for target trt that has its ONNX files
@@ -28,6 +28,10 @@ pub(super) struct Arguments {
     /// and the memory that the build took}
     #[arg(long)]
     json: bool,
+    /// In place of the summary, print the command of NVIDIA's tool (tensorrt_rtx, or trtexec) that builds the same engine of
+    /// each ONNX file. It writes PART.trtexec.engine beside planish's engine
+    #[arg(long, conflicts_with = "json")]
+    print_trtexec: bool,
     #[command(flatten)]
     engine: EngineArguments,
     #[command(flatten)]
@@ -45,15 +49,18 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     // Before the commands are printed, which name the ONNX files.
     artifact.manifest.parts.iter().try_for_each(|part| artifact.file(part).map(drop))?;
     let kept = keeps_onnx(&artifact);
-    arguments.engine.print_trtexec(&arguments.artifact, &artifact.manifest, &profiles, kept)?;
+    if arguments.print_trtexec {
+        arguments.engine.print_trtexec(&arguments.artifact, &artifact.manifest, &profiles, kept)?;
+    }
     let options = arguments.engine.options(&arguments.runtime.settings());
     let rebuilt = rebuild(&artifact, &profiles, &options, &EngineConsole::new())?;
     let (manifest, reports) = (rebuilt.artifact.manifest.clone(), rebuilt.reports.clone());
     let folder = rebuilt.publish()?;
-    match arguments.engine.shown(arguments.json) {
-        Shown::Json => return print_json(&Written::new(Some(&folder), &manifest, &[]).with_engines(&reports)),
-        Shown::Nothing => return Ok(()),
-        Shown::Summary => {}
+    if arguments.json {
+        return print_json(&Written::new(Some(&folder), &manifest, &[]).with_engines(&reports));
+    }
+    if arguments.print_trtexec {
+        return Ok(());
     }
     let seconds = start.elapsed().as_secs_f64();
     let head = format!("{}: {}, target {}\n", short(&folder).display(), manifest.architecture, manifest.target);

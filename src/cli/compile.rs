@@ -1,85 +1,61 @@
 //! `planish compile`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use planish_artifact::backend::LOCAL;
-use planish_artifact::backend::{Backend, lacks, spelled};
+use planish_artifact::backend::{Backend, LOCAL, lacks, spelled};
 use planish_artifact::coverage::Extent;
 use planish_artifact::package::RuntimePackage;
+use planish_artifact::recipe::Recipe;
 use planish_check::evaluate::EvaluateOptions;
 use planish_compiler::calibrate::{CalibrateOn, CalibrateOptions, Calibration, Measure};
 use planish_compiler::compile::{CompileOptions, LoweredPart, check_output, compile, default_folder, lower};
+use planish_compiler::recipe::{CalibrationData, Resolved, resolve};
 use planish_compiler::source::SourceModel;
 use planish_data::DataOptions;
 use planish_ir::DType;
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
-use planish_passes::{CacheForm, Half, Options, PASSES, TARGETS};
+use planish_passes::{CacheForm, Options, PASSES, TARGETS};
 use planish_runtimes::Format;
 
 use super::console::Console;
 use super::engine::{self, EngineArguments, check_builder, no_engines};
 use super::gate::{Gate, GateArguments};
+use super::recipe::RecipeArguments;
 use super::written::{Shown, finish};
-use super::{
-    RuntimeArguments, Usage, backend, import::ImportArguments, logits::LogitsArguments, note, overwrites,
-    precision::PrecisionArguments, print, quantization::QuantizationArguments, warn, weights::WeightArguments,
-};
+use super::{RuntimeArguments, Usage, backend, import::ImportArguments, note, print, quantization, warn, weights};
 
 /// Compile a checkpoint or an ONNX graph into an artifact folder
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, a .gguf
-    /// file, an .onnx file, or the folder of an artifact with ONNX graphs
+    /// A checkpoint folder, a .safetensors file (or index of shards) beside its config.json, a .gguf or .onnx file, or the folder of an
+    /// artifact with ONNX graphs
     model: PathBuf,
-    /// The folder to write [default: NAME-TARGET in the current folder, followed by the precision (-fp16, -bf16, -int8, -fp8,
-    /// -int4 or -int8-weights; -partly-int8 and so on where fewer than half of the weights became codes, and none where
-    /// nothing did) and the package (-genai or -triton)]. If the folder is a mount point or the current folder, planish replaces its
-    /// contents, planish.json last
+    /// The folder to write [default: NAME-TARGET in the current folder with the precision, such as -fp16 or -int8 (-partly-int8 where
+    /// fewer than half of the weights became codes), and the package]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// The target: onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime on NVIDIA GPUs), trt
-    /// (TensorRT), cuda (planish's own graph with fused operators, for NVIDIA GPUs)
-    #[arg(long, default_value = LOCAL.target.name, value_name = "TARGET", value_parser = backend)]
-    target: &'static Backend,
-    /// The task of the model, if the architecture supports it: feature-extraction, fill-mask, text-classification,
-    /// token-classification, question-answering, text-generation, text2text-generation, image-classification
-    /// [default: the task in config.json]
+    /// onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime on NVIDIA GPUs), trt (TensorRT), cuda (planish's own
+    /// runtime for NVIDIA GPUs) [default: ort]
+    #[arg(long, value_name = "TARGET", value_parser = backend)]
+    target: Option<&'static Backend>,
+    /// The task of the model, such as text-classification or text-generation [default: the task in config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
-    /// Calibration data (.txt, .jsonl, .csv, .parquet, .npz, .safetensors, a folder of the last two), or a table that `planish calibrate` wrote, for --int8
-    /// and --fp8. --weight-method gptq and awq take data. With --fp16 or --bf16, operators whose activations exceed --max-abs stay
-    /// in float32
-    #[arg(long, value_name = "DATA_OR_TABLE")]
-    calibrate: Option<PathBuf>,
-    /// The member of each object of a .jsonl file, or the column of a .csv or .parquet file, for --calibrate and
-    /// --evaluate that is the text [default: text]
-    #[arg(long, value_name = "NAME")]
-    field: Option<String>,
-    /// The ONNX opset of the artifact, 17 to 28 [default: 20; 21 where weights with a scale for each block become
-    /// DequantizeLinear; 23 for target trt with --attention-fp32, and for target ort with --cache in-place or
-    /// --runtime-package genai; for an ONNX graph with operators that planish passes through, the opset of that graph]
+    /// The ONNX opset of the artifact, 17 to 28 [default: 20, and more where an operator needs it]
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
     opset: Option<u32>,
-    /// Keep a weight a float that is not finite, or whose codes have a scale that is not: without this option it is an error
-    /// where weights are quantized, or are codes
-    #[arg(long)]
-    allow_non_finite: bool,
-    /// How a decoder appends new keys and values to its cache, for target ort. With in-place, attention is ONNX Runtime's
-    /// GroupQueryAttention, and writes them behind the past if a program gives it one buffer for an input of the cache
-    /// and its output; `planish generate`, `verify` and `bench` do. A program that gives two buffers gets a copy, as with
-    /// copy. The features of a head must be a multiple of 8 [default: copy; for --runtime-package genai and target ort in-place where
-    /// possible]
+    /// How a decoder appends to its cache, for target ort. With in-place, new keys and values are written behind the past where a program
+    /// gives one buffer for an input of the cache and its output [default: copy; in-place where possible for package genai]
     #[arg(long, value_name = "FORM")]
     cache: Option<Cache>,
-    /// Whether weights are copied into the artifact or linked. With link, the artifact and the checkpoint share the
-    /// weight files, which must be on the same filesystem. ONNX Runtime loads linked weights, but the Python
-    /// package onnx does not. planish copies a weight that it has to convert, and prints a warning; target cuda copies
-    /// none
+    /// Whether weights are copied into the artifact, or linked: the checkpoint's files, on the same filesystem, which ONNX
+    /// Runtime loads and the Python package onnx does not
     #[arg(long, default_value = "copy", value_name = "HOW")]
     weights: Weights,
     /// The library or the server whose file names the artifact has
@@ -91,48 +67,74 @@ pub(super) struct Arguments {
     /// Turn warnings into errors: ignored configuration keys, unused tensors, weights that cannot be linked
     #[arg(long)]
     strict: bool,
-    /// Replace the output folder with all its files, even if planish did not write it. planish never replaces the
-    /// files of the current folder in this way
+    /// Replace the output folder even if planish did not write it, except the current folder
     #[arg(long)]
     force: bool,
-    /// Print how many operators of each kind planish found, each place where a fusion rule almost matched, with the
-    /// condition that failed, and for targets ort and ort-cuda the form of each attention whose sizes are fixed
-    #[arg(long)]
-    explain_fusion: bool,
-    /// Print the graph to standard error after each run of a pass (`planish passes` lists the passes)
-    #[arg(long, value_name = "PASS")]
-    print_ir_after: Option<String>,
-    /// Run only the first N passes, print the graph in its text form, and write nothing
-    #[arg(long, value_name = "N", conflicts_with_all = ["output", "weights", "verify", "evaluate", "max_loss", "force", "json"])]
-    stop_after: Option<usize>,
-    /// Check the graph's invariants after each pass
-    #[arg(long)]
-    verify_passes: bool,
+    /// Explain fusion (what was found, where a rule almost matched and why not), or quantization (what became of each weight or input,
+    /// and its loss)
+    #[arg(long, value_name = "WHAT,..", value_delimiter = ',')]
+    explain: Vec<Explain>,
+    /// For work on passes: verify (check the graph after each), print=PASS (print the graph after it), stop=N (run N passes, print the
+    /// graph, write nothing)
+    #[arg(long, value_name = "WHAT,..", value_delimiter = ',')]
+    debug: Vec<Debug>,
     /// The number of threads [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Print JSON: {"artifact": the folder, or null if --verify failed, "manifest": the contents of planish.json}.
-    /// With engines also "engines": for each part, the seconds and the memory that the build took. With
-    /// --explain-fusion also "fusion": for each part, the operators that were found and the rules that almost
-    /// matched
+    /// Print JSON: {"artifact": the folder, or null if nothing was written, "manifest": planish.json}; with engines "engines", with
+    /// --explain fusion "fusion"
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     import: ImportArguments,
     #[command(flatten)]
-    precision: PrecisionArguments,
+    recipe: RecipeArguments,
     #[command(flatten)]
-    quantization: QuantizationArguments,
-    #[command(flatten)]
-    weights_only: WeightArguments,
-    #[command(flatten)]
-    logits: LogitsArguments,
+    data: CalibrationArguments,
     #[command(flatten)]
     gate: GateArguments,
     #[command(flatten)]
-    engine: EngineArguments,
-    #[command(flatten)]
     runtime: RuntimeArguments,
+}
+
+/// The data that a model is calibrated on.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Precision")]
+struct CalibrationArguments {
+    /// Texts (.txt, .jsonl, .csv, .parquet), tensors (.npz, .safetensors, a folder of them), or a table of `planish calibrate`. With
+    /// --fp16 or --bf16 it says what stays float32
+    #[arg(long, value_name = "DATA_OR_TABLE")]
+    calibrate: Option<PathBuf>,
+    /// The member or the column of the data of --calibrate and --evaluate that is the text [default: text]
+    #[arg(long, value_name = "NAME")]
+    field: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Explain {
+    Fusion,
+    Quantization,
+}
+
+/// A value of `--debug`.
+#[derive(Clone)]
+enum Debug {
+    Verify,
+    Print(String),
+    Stop(usize),
+}
+
+impl FromStr for Debug {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            None if text == "verify" => Ok(Self::Verify),
+            Some(("print", pass)) => Ok(Self::Print(pass.to_owned())),
+            Some(("stop", count)) => count.parse().map(Self::Stop).map_err(|_| "stop=N takes a number".to_owned()),
+            _ => Err("there are verify, print=PASS and stop=N".to_owned()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -149,7 +151,14 @@ enum Weights {
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let start = Instant::now();
-    if let Some(pass) = &arguments.print_ir_after
+    let recipe = recipe(&arguments)?;
+    let debug = || arguments.debug.iter();
+    let print_after = debug().find_map(|debug| if let Debug::Print(pass) = debug { Some(pass.clone()) } else { None });
+    let stop_after = debug().find_map(|debug| if let Debug::Stop(count) = debug { Some(*count) } else { None });
+    if let Some(option) = arguments.beside_stop().filter(|_| stop_after.is_some()) {
+        return Err(Usage(format!("--debug stop=N writes nothing; leave {option} out")).into());
+    }
+    if let Some(pass) = &print_after
         && !PASSES.iter().any(|p| p.name == pass)
     {
         return Err(Usage(format!("there is no pass `{pass}`; `planish passes` lists them")).into());
@@ -157,36 +166,35 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if let Some(threads) = arguments.threads {
         rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global()?;
     }
-    let backend = arguments.target;
-    let precision = arguments.precision.precision(backend.target)?;
+    let backend = match &recipe.target {
+        Some(name) => backend(name).map_err(Usage)?,
+        None => LOCAL,
+    };
     let settings = arguments.runtime.settings();
     let threads = arguments.threads.unwrap_or(0).into();
+    let (calibrate_path, field) = (arguments.data.calibrate.as_deref(), arguments.data.field.as_deref());
     let gate = arguments.gate.gate(
-        arguments.quantization.is_given() || arguments.weights_only.is_given(),
-        arguments.calibrate.as_deref(),
-        arguments.field.as_deref(),
+        recipe.quantized().is_some(),
+        calibrate_path,
+        field,
         EvaluateOptions { threads, settings: settings.clone(), ..EvaluateOptions::default() },
     )?;
-    if gate.is_some() && arguments.logits.last()? {
+    if gate.is_some() && recipe.last_logits() {
         let evaluates = arguments.gate.evaluates();
         let reason = format!(
-            "--logits last leaves out logits that an evaluation compares, and {evaluates} evaluates the artifact; leave one of \
-             them out"
+            "logits=last of the recipe leaves out logits that an evaluation compares, and {evaluates} evaluates the artifact; leave \
+             one of them out"
         );
         return Err(Usage(reason).into());
     }
-    let mut calibrate = calibrate_options(&arguments, precision.as_ref().map(|precision| precision.half));
+    let mut calibrate = calibrate_options(&arguments, &recipe, backend);
     if let Some(gate) = &gate {
-        gate.divide(arguments.calibrate.as_deref(), &mut calibrate.data);
+        gate.divide(calibrate_path, &mut calibrate.data);
     }
-    let data = arguments.calibrate.as_deref().map(|data| (data, &calibrate));
-    let quantize = arguments.quantization.options(
-        backend.target,
-        arguments.weights_only.keeps_tables(&arguments.quantization)?,
-        data,
-    )?;
-    let quantize_weights = arguments.weights_only.options(backend.target, arguments.quantization.kept()?, data)?;
-    let block_inputs = arguments.weights_only.block_inputs(backend.target)?;
+    let data = calibrate_path.map(|path| CalibrationData { path, run: &calibrate });
+    let Resolved { half: precision, quantize, quantize_weights, block_inputs, padding } =
+        resolve(&recipe, backend.target, data)?;
+    let engine = EngineArguments::of(&recipe.engine)?;
     let computes = precision.as_ref().map_or(DType::F32, |precision| precision.half.dtype());
     let computes = if backend.target.computes_in_float32 { DType::F32 } else { computes };
     if arguments.gate.verify || gate.is_some() {
@@ -200,8 +208,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         Some(_) => arguments.import.with_profiles()?,
         None => (arguments.import.options()?, Vec::new()),
     };
-    if let Some(option) = arguments.engine.given().filter(|_| backend.engines.is_none()) {
-        return Err(no_engines(option, backend.target.name));
+    if backend.engines.is_none() && !recipe.engine.is_empty() {
+        return Err(no_engines("`engine` of the recipe", backend.target.name));
     }
     if arguments.opset.is_some() && backend.emitter.format() == Format::GRAPH {
         return Err(Usage(format!("--opset is for ONNX files, and target {} has none", backend.target)).into());
@@ -212,19 +220,15 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if backend.engines.is_some() && !SourceModel::is_file_of_graph(&arguments.model) {
         arguments.import.refuse_shapes()?;
     }
-    let plan = arguments.quantization.quantization_plan.as_deref();
-    let read = [arguments.calibrate.as_ref(), arguments.quantization.apply_quantization_plan.as_ref()];
-    let data = read.into_iter().flatten().chain(arguments.gate.data()).map(PathBuf::as_path);
-    overwrites::check([("--quantization-plan", plan)], [arguments.model.as_path()], data)?;
     let source = SourceModel::open_with(&arguments.model, &import)?;
     let half = precision.as_ref().map(|precision| precision.half);
-    arguments.engine.check(&engine::products(quantize.as_ref(), half, &source))?;
+    engine.check(&engine::products(quantize.as_ref(), half, &source))?;
     let folders = [Extent::Most, Extent::Part, Extent::Nothing].map(|extent| {
         let (quantize, weights) = (quantize.as_ref(), quantize_weights.as_ref());
         (extent, default_folder(&source, backend, half, quantize, weights, extent, arguments.runtime_package))
     });
     let folder = arguments.output.clone().unwrap_or_else(|| folders[0].1.clone());
-    if arguments.stop_after.is_none() {
+    if stop_after.is_none() {
         // Before the model is calibrated and lowered. How much of it becomes codes decides which folder it is.
         let usual = folders.iter().map(|(_, folder)| folder).filter(|_| arguments.output.is_none());
         usual
@@ -232,12 +236,12 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             .try_for_each(|folder| check_output(&source, folder, arguments.force))
             .with_context(|| format!("cannot compile {}", arguments.model.display()))?;
         if backend.engines.is_some() {
-            check_builder(&arguments.engine, &settings, &folder, arguments.force)?;
+            check_builder(&engine, &settings, &folder, arguments.force)?;
         }
     }
-    let attention_fp32 = arguments.precision.attention_fp32;
+    let attention_fp32 = recipe.attention_fp32;
     let attention = if attention_fp32 { backend.target.attention_between_casts.opset() } else { 0 };
-    let cache = cache(&arguments)?;
+    let cache = cache(&arguments, backend)?;
     let codes = [quantize_weights.as_ref().map(|_| DType::I4), source.block_codes()];
     let codes = codes.into_iter().flatten().map(|codes| backend.target.blocks_opset(codes));
     let least = codes.chain([attention, backend.target.cache_opset(cache)]).max().unwrap_or(0);
@@ -251,9 +255,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             cache,
             attention_fp32,
             precision: precision.map(Into::into),
-            padding: arguments.logits.padding(backend.target)?,
-            last_logits: arguments.logits.last()?,
-            allow_non_finite: arguments.allow_non_finite,
+            padding,
+            last_logits: recipe.last_logits(),
+            allow_non_finite: recipe.allow_non_finite,
             ..Options::new(backend.target, opset)
         },
         placement: match arguments.weights {
@@ -261,20 +265,21 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             Weights::Link => Placement::Link,
         },
         package: arguments.runtime_package,
-        explain_fusion: arguments.explain_fusion,
-        verify_passes: arguments.verify_passes,
+        explain_fusion: arguments.explain.contains(&Explain::Fusion),
+        verify_passes: debug().any(|debug| matches!(debug, Debug::Verify)),
         force: arguments.force,
         profiles,
-        calibration: calibration(&arguments, half, &calibrate, &source, gate.as_ref().is_some_and(Gate::holds_out))?,
+        calibration: calibration(&recipe, backend, data, &source, gate.as_ref().is_some_and(Gate::holds_out))?,
         quantize,
         quantize_weights,
-        requantize: arguments.quantization.requantize,
+        requantize: recipe.requantize,
+        recipe: Some(recipe.clone()),
         block_inputs,
     };
-    let console = Console::new(arguments.print_ir_after.clone());
+    let console = Console::new(print_after);
     let context = || format!("cannot compile {}", arguments.model.display());
-    if arguments.stop_after.is_some() {
-        let lowered = lower(&source, &options, arguments.stop_after, &console).with_context(context)?;
+    if stop_after.is_some() {
+        let lowered = lower(&source, &options, stop_after, &console).with_context(context)?;
         console.note_missing_pass();
         let text = |part: &LoweredPart| {
             let passes: String = part.stages.iter().map(|stage| format!("// {}\n", stage.pass)).collect();
@@ -287,10 +292,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if let Some(gate) = &gate {
         compiled = gate.pass(compiled, &source, options, arguments.json)?;
     }
-    arguments.quantization.report(&compiled.artifact.manifest)?;
-    arguments.weights_only.report(&compiled.artifact.manifest);
-    if let (Some(coverage), Some(option)) = (compiled.coverage(), arguments.codes_option()) {
-        if let Some(warning) = super::quantization::left(&coverage, option) {
+    quantization::report(&recipe, arguments.explain.contains(&Explain::Quantization), &compiled.artifact.manifest);
+    weights::report(&recipe, &compiled.artifact.manifest);
+    if let (Some(coverage), Some(precision)) = (compiled.coverage(), recipe.quantized()) {
+        if let Some(warning) = quantization::left(&coverage, precision.option()) {
             warn(&warning);
         }
         let named = folders.iter().find(|(extent, _)| *extent == coverage.extent());
@@ -300,7 +305,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let written = start.elapsed();
     let padded = compiled.artifact.manifest.parts.iter().any(|part| part.vocabulary.is_some());
-    if arguments.logits.pads() && !padded {
+    if recipe.pads() && !padded {
         warn("nothing was padded, because planish found no input of token ids and no LM head");
     }
     arguments.gate.verify(&mut compiled, &source, (threads, &settings), gate.is_some(), arguments.json)?;
@@ -311,24 +316,37 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         return finish(compiled, &[], if arguments.json { Shown::Json } else { Shown::Summary }, written);
     };
     let (force, json) = (arguments.force, arguments.json);
-    engine::finish(
-        compiled,
-        &profiles,
-        &arguments.engine,
-        &engine::FinishContext { settings: &settings, force, json, start },
-    )
+    engine::finish(compiled, &profiles, &engine, &engine::FinishContext { settings: &settings, force, json, start })
 }
 
 impl Arguments {
-    /// The option that asks for codes.
-    fn codes_option(&self) -> Option<&'static str> {
-        self.quantization.option().or_else(|| self.weights_only.option())
+    /// The first given option that is of no use where nothing is written.
+    fn beside_stop(&self) -> Option<&'static str> {
+        let options = [
+            (self.output.is_some(), "--output"),
+            (matches!(self.weights, Weights::Link), "--weights"),
+            (self.gate.verify, "--verify"),
+            (self.gate.data().is_some(), "--evaluate"),
+            (self.gate.has_limits(), "--max-loss"),
+            (self.force, "--force"),
+            (self.json, "--json"),
+        ];
+        options.into_iter().find_map(|(given, option)| given.then_some(option))
     }
 }
 
+/// What the numbers of the artifact are, and for which target: as the arguments say.
+fn recipe(arguments: &Arguments) -> Result<Recipe> {
+    let mut recipe = arguments.recipe.recipe()?;
+    if let Some(backend) = arguments.target {
+        recipe.target = Some(backend.target.name.to_owned());
+    }
+    Ok(recipe)
+}
+
 /// How attention appends to the cache.
-fn cache(arguments: &Arguments) -> Result<CacheForm> {
-    let target = arguments.target.target;
+fn cache(arguments: &Arguments, backend: &Backend) -> Result<CacheForm> {
+    let target = backend.target;
     let supported = target.appends_in_place && !arguments.no_fusion;
     match arguments.cache {
         Some(Cache::InPlace) if !target.appends_in_place => {
@@ -351,12 +369,12 @@ fn cache(arguments: &Arguments) -> Result<CacheForm> {
 }
 
 /// How the data of `--calibrate` is run.
-fn calibrate_options(arguments: &Arguments, half: Option<Half>) -> CalibrateOptions {
-    let data = DataOptions { field: arguments.field.clone(), ..DataOptions::default() };
+fn calibrate_options(arguments: &Arguments, recipe: &Recipe, backend: &Backend) -> CalibrateOptions {
+    let data = DataOptions { field: arguments.data.field.clone(), ..DataOptions::default() };
     let on = CalibrateOn::Backend(LOCAL, arguments.runtime.settings());
     let (task, threads) = (arguments.task, arguments.threads);
-    let halves = half.is_some() && !arguments.target.target.computes_in_float32;
-    let measure = match (halves, arguments.quantization.is_given()) {
+    let halves = recipe.half().is_some() && !backend.target.computes_in_float32;
+    let measure = match (halves, recipe.codes().is_some()) {
         (true, true) => Measure::All,
         (_, true) => Measure::Inputs,
         (_, false) => Measure::Ranges,
@@ -367,17 +385,17 @@ fn calibrate_options(arguments: &Arguments, half: Option<Half>) -> CalibrateOpti
 /// What was measured of the activations, if `--calibrate` is given. `is_evaluated` says that a part of its data evaluates the
 /// artifact.
 fn calibration(
-    arguments: &Arguments,
-    half: Option<Half>,
-    options: &CalibrateOptions,
+    recipe: &Recipe,
+    backend: &Backend,
+    data: Option<CalibrationData<'_>>,
     source: &SourceModel,
     is_evaluated: bool,
 ) -> Result<Option<Calibration>> {
-    let Some(path) = &arguments.calibrate else { return Ok(None) };
-    let target = arguments.target.target;
-    if !arguments.quantization.is_given() && (half.is_none() || target.computes_in_float32) {
+    let Some(CalibrationData { path, run }) = data else { return Ok(None) };
+    let (target, half) = (backend.target, recipe.half());
+    if recipe.codes().is_none() && (half.is_none() || target.computes_in_float32) {
         // Weights take no ranges: their method runs the data itself.
-        if arguments.weights_only.takes_data() || arguments.weights_only.is_given() && is_evaluated {
+        if recipe.weights_take_data() || recipe.blocks().is_some() && is_evaluated {
             return Ok(None);
         }
         let message = match half {
@@ -389,5 +407,5 @@ fn calibration(
         };
         return Err(Usage(message).into());
     }
-    super::calibrate::ranges(source, path, options).map(Some)
+    super::calibrate::ranges(source, path, run).map(Some)
 }

@@ -33,14 +33,14 @@ impl Console {
         Self { print_after, ran: Mutex::default(), bar, heartbeat }
     }
 
-    /// Names the passes that ran, if the pass of `--print-ir-after` did not.
+    /// Names the passes that ran, if the pass of `--debug print=PASS` did not.
     pub(super) fn note_missing_pass(&self) {
         let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pass) = self.print_after.as_ref().filter(|pass| !ran.contains(*pass)) {
             let all = PASSES.iter().map(|pass| pass.name).filter(|name| ran.contains(*name));
             let all = all.collect::<Vec<_>>().join(", ");
             let all = if all.is_empty() { "no pass ran".to_owned() } else { format!("these passes ran: {all}") };
-            note(&format!("--print-ir-after {pass} printed no graph, because pass {pass} did not run; {all}"));
+            note(&format!("--debug print={pass} printed no graph, because pass {pass} did not run; {all}"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The output of `--explain-fusion` for a part: the operators that raising found, and the places where a rule almost matched.
+//! The output of `--explain fusion` for a part: the operators that raising found, and the places where a rule almost matched.
 
 use std::collections::BTreeMap;
 use std::fmt;

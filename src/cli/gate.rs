@@ -28,25 +28,16 @@ use super::{Usage, VerificationFailed, note, print, print_json};
 #[derive(clap::Args)]
 #[command(next_help_heading = "Verification")]
 pub(super) struct GateArguments {
-    /// Run the artifact and compare it with its source, as `planish verify` does; exit with 3 if an output is out
-    /// of tolerance. For a quantized artifact the tolerances only find wrong graphs, so planish also evaluates it on
-    /// data that was held out: --evaluate, else every fifth sample of the data of --calibrate, which calibration then
-    /// leaves out. It has to reach --max-loss, else cos=0.99, and with --int4 cos=0.9
+    /// Run the artifact and compare it with its source, as `planish verify` does. A quantized artifact has to reach --max-loss, else
+    /// cos=0.99 (with --int4 cos=0.9), on the data of --evaluate, else on every fifth sample of --calibrate. A miss exits with 3
     #[arg(long)]
     pub(super) verify: bool,
-    /// The longest sequence of --verify, in tokens [default: as many tokens as the model takes, but at most 512 for
-    /// a model with a cache or without a limit, and at most 64 for an encoder-decoder]
-    #[arg(long, value_name = "N", requires = "verify", value_parser = clap::value_parser!(u32).range(1..))]
-    max_length: Option<u32>,
-    /// Evaluate the artifact on this data, as `planish evaluate` does, and print the report. Take other data than for
-    /// --calibrate
+    /// Evaluate the artifact on this data, as `planish evaluate` does; take other data than for --calibrate
     #[arg(long, value_name = "FILE")]
     evaluate: Option<PathBuf>,
-    /// Give more precision to what harms most, until the artifact meets these limits: with --int8 and --fp8, inputs of linear
-    /// layers stay floats; with --int4, weights get 8 bits; with --int8-weights, weights stay floats. Exit with 3 if the
-    /// artifact cannot meet the limits. The limits are those of `planish evaluate --require`. Say: cos=0.999. The data is that of
-    /// --evaluate, else every fifth sample of the data of --calibrate, which calibration then leaves out
-    #[arg(long, value_name = "LIMITS", requires = "quantize")]
+    /// Give more precision to what harms most until the artifact meets these limits of `planish evaluate --require`, such as cos=0.999,
+    /// on the data of --verify; exit with 3 if it cannot
+    #[arg(long, value_name = "LIMITS")]
     max_loss: Option<Requirements>,
 }
 
@@ -89,6 +80,11 @@ impl GateArguments {
         if let (Some(field), None, None) = (field, calibrate, &self.evaluate) {
             return Err(Usage(format!("--field {field} is for data: add --calibrate or --evaluate")).into());
         }
+        if self.max_loss.is_some() && !quantizes {
+            let why =
+                "--max-loss gives more precision to what is quantized; add --int8, --fp8, --int4 or --int8-weights";
+            return Err(Usage(why.to_owned()).into());
+        }
         let asks = self.max_loss.is_some() || self.verify && quantizes;
         let (data, split) = match (&self.evaluate, calibrate) {
             (Some(data), _) => (data.as_path(), Split::All),
@@ -119,6 +115,11 @@ impl GateArguments {
         Ok(Some(Gate { data: data.to_owned(), options, asks, max_loss: self.max_loss.clone() }))
     }
 
+    /// Whether `--max-loss` gives limits.
+    pub(super) fn has_limits(&self) -> bool {
+        self.max_loss.is_some()
+    }
+
     /// The option that makes a gate.
     pub(super) fn evaluates(&self) -> &'static str {
         match (&self.evaluate, &self.max_loss) {
@@ -141,12 +142,7 @@ impl GateArguments {
         if !self.verify {
             return Ok(());
         }
-        let options = VerifyOptions {
-            max_length: self.max_length.map(usize::try_from).transpose()?,
-            threads,
-            settings: settings.clone(),
-            ..VerifyOptions::default()
-        };
+        let options = VerifyOptions { threads, settings: settings.clone(), ..VerifyOptions::default() };
         let heartbeat = Heartbeat::of_pipe();
         heartbeat.step("verifying");
         let report = verify_compiled(&compiled.artifact, model, &compiled.source, &options, &mut note);
@@ -160,7 +156,7 @@ impl GateArguments {
         };
         let remedy = match compiled.artifact.computes_in_half() {
             true => {
-                "; --calibrate DATA and --keep-fp32 PATTERN keep operators in float32 whose values exceed the range of half precision"
+                "; --calibrate DATA and --keep PATTERN=fp32 keep operators in float32 whose values exceed the range of half precision"
             }
             false => "",
         };
@@ -230,7 +226,7 @@ impl Gate {
             print(&format!("{evaluation}\n"))?;
         }
         let more = "; --max-loss gives more precision to what harms most until the limits are met";
-        let reduced = "; sums of products saturate on this processor, which --weight-scales reduced avoids";
+        let reduced = "; sums of products saturate on this processor, which --recipe weight-scales=reduced avoids";
         let remedy = [(true, "nothing was written"), (!keeps, more), (is_reduced_better, reduced)];
         let remedy: String = remedy.into_iter().filter_map(|(holds, text)| holds.then_some(text)).collect();
         refuse(Err(VerificationFailed(misses)), &compiled, json).context(remedy)?;
@@ -253,7 +249,7 @@ impl Gate {
     }
 }
 
-/// Whether sums of products saturated in an evaluation, which `--weight-scales reduced` avoids. The graph of an engine runs without
+/// Whether sums of products saturated in an evaluation, which `--recipe weight-scales=reduced` avoids. The graph of an engine runs without
 /// fused products of codes.
 fn is_reduced_better(compiled: &Compiled, evaluation: &Evaluation) -> bool {
     let has_codes = |input: &PlannedInput| matches!(input.activation.codes(), Some(DType::I8 | DType::U8));

@@ -1,9 +1,9 @@
 //! The short help: what `-h` prints of each command, one screen.
 //!
-//! `--help` and the manual have all options with their whole descriptions. `-h` lists the options of [`SHORT`], which are those that
+//! `--help` and the manual have all options with their whole descriptions ([`whole`]). `-h` lists the options of [`SHORT`], which are those that
 //! a new user looks for, each on one line with its values and its default.
 
-use clap::Command;
+use clap::{Arg, ArgAction, Command};
 
 /// A command by its words, and the options that its short help lists, each with its description. The short help of a command that is
 /// not here lists the global option alone. Arguments without a dash are listed in any case.
@@ -19,13 +19,16 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("opset", "The ONNX opset of the artifact [default: 20, and more where needed]"),
             ("calibrate", "Data of texts or tensors, or a table of `planish calibrate`"),
             ("field", "The member or the column of the data that is the text [default: text]"),
+            ("precision", "fp16, bf16, int8, fp8, int4 or int8-weights [default: f32]"),
             ("fp16", "Store weights and compute in float16"),
             ("bf16", "Store weights and compute in bfloat16"),
             ("int8", "Quantize layers to 8 bits; with --calibrate by fixed scales"),
             ("fp8", "Quantize linear layers to E4M3; for targets onnx and trt"),
             ("int4", "Store weights in 4 bits with a scale for each block"),
             ("int8_weights", "Store weights in 8 bits with a scale for each block"),
+            ("keep", "Keep another type where names match, such as lm_head=fp32"),
             ("weight_method", "nearest, mse, hqq, or with data gptq or awq [default: mse]"),
+            ("recipe", "A file with rarer choices, a planish.json, or KEY=VALUE"),
             ("cache", "copy or in-place: how a decoder appends to its cache"),
             ("runtime_package", "optimum, genai or triton: whose file names it has [default: optimum]"),
             ("weights", "copy the weights, or link the checkpoint's files [default: copy]"),
@@ -33,8 +36,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("evaluate", "Evaluate the artifact on this data"),
             ("max_loss", "Give more precision until the artifact meets limits, such as cos=0.999"),
             ("force", "Replace an output folder that planish did not write"),
-            ("explain_fusion", "Print what was fused, and why the rest was not"),
-            ("explain_quantization", "Print how each weight or input is quantized, and what that costs"),
+            ("explain", "Say what was fused and why not (fusion), what became of weights (quantization)"),
             ("json", "Print the manifest as JSON"),
         ],
     ),
@@ -189,6 +191,73 @@ const ALWAYS: &[&str] = &["quiet", "help", "version"];
 pub(super) fn shortened(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     names.into_iter().fold(command, |command, name| command.mut_subcommand(&name, |it| short(it, &name)))
+}
+
+/// The columns of a help.
+const WIDTH: usize = 110;
+
+/// The command with its whole help, and so each of its commands: an option beside its description, in lines of [`WIDTH`].
+pub(super) fn whole(command: Command) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let command = names.into_iter().fold(command, |command, name| command.mut_subcommand(name, whole));
+    let beside = |argument: &Arg| {
+        let name = argument.get_long().map_or(argument.get_id().as_str().len(), |long| long.len() + 6);
+        let takes_value = argument.get_action().takes_values() && !argument.is_positional();
+        let values = argument.get_value_names().unwrap_or_default().iter().map(|value| value.len() + 3);
+        name + values.filter(|_| takes_value).sum::<usize>() + 4
+    };
+    let column = command.get_arguments().map(beside).max().unwrap_or(0);
+    let command = command.mut_args(|argument| {
+        let Some(help) = argument.get_long_help().or(argument.get_help()) else { return argument };
+        let (mut text, takes_value) = (help.to_string(), argument.get_action().takes_values());
+        let values = if takes_value { argument.get_possible_values() } else { Vec::new() };
+        let explained = values.iter().filter_map(|value| Some(format!("{}: {}", value.get_name(), value.get_help()?)));
+        let explained: Vec<String> = explained.collect();
+        let notes = [
+            argument.get_default_values().first().map(|value| format!("default: {}", value.to_string_lossy())),
+            (explained.is_empty() && !values.is_empty()).then(|| {
+                let names: Vec<&str> = values.iter().map(|value| value.get_name()).collect();
+                format!("values: {}", names.join(", "))
+            }),
+        ];
+        for note in notes.into_iter().flatten().filter(|_| takes_value) {
+            text += &format!(" [{note}]");
+        }
+        for value in explained {
+            text += &format!("\n{value}");
+        }
+        let text = wrapped(&text, WIDTH.saturating_sub(column));
+        argument.help(text).hide_default_value(takes_value).hide_possible_values(takes_value)
+    });
+    let rest = command.get_long_about().map(ToString::to_string);
+    let rest = rest.as_deref().and_then(|about| about.split_once("\n\n")).map(|(_, rest)| rest.to_owned());
+    let after = rest.into_iter().chain(command.get_after_help().map(ToString::to_string)).collect::<Vec<_>>();
+    let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort);
+    let command =
+        command.disable_help_flag(true).arg(help.help_heading(None::<&str>).help("Print help; -h prints a summary"));
+    if after.is_empty() { command } else { command.after_help(wrapped(&after.join("\n\n"), WIDTH)) }
+}
+
+/// A text in lines of so many columns.
+fn wrapped(text: &str, width: usize) -> String {
+    let mut lines = Vec::new();
+    for whole in text.lines() {
+        let (mut line, mut columns) = (String::new(), 0);
+        for word in whole.split(' ') {
+            let length = word.chars().count();
+            if columns > 0 && columns + 1 + length > width {
+                lines.push(std::mem::take(&mut line));
+                columns = 0;
+            } else if columns > 0 {
+                line.push(' ');
+                columns += 1;
+            }
+            line += word;
+            columns += length;
+        }
+        lines.push(line);
+    }
+    lines.join("\n")
 }
 
 /// The command of these words with its short help.

@@ -12,17 +12,14 @@ use super::Usage;
 #[derive(clap::Args)]
 #[command(next_help_heading = "ONNX graphs")]
 pub(super) struct ImportArguments {
-    /// Fix the shape of an input of an ONNX graph, such as input_ids=1x128. input_ids=1x? keeps the second dimension as it
-    /// is. Other inputs that share a dimension with this input get the same size. For `compile --target trt` also the
-    /// sizes of a profile: MIN:OPT:MAX or one number for each symbol in the shapes of inputs, such as
-    /// batch_size=1:8:32,sequence_length=16:128:512; several times for several profiles [default: by the model, see
-    /// profiles.json]
+    /// The shape of an input, such as input_ids=1x128 (1x? leaves the second size open). For target trt also a profile, MIN:OPT:MAX or
+    /// one number for each symbol, such as batch_size=1:8:32,sequence_length=16:128:512; several times for several profiles
     #[arg(long, value_name = "NAME=SIZES")]
     shapes: Vec<Sizes>,
-    /// Cut an ONNX graph: the named values become its inputs. A value may be the output of any node
+    /// Cut the graph: these values, outputs of any nodes, become its inputs
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     inputs: Vec<String>,
-    /// Cut an ONNX graph: the named values become its outputs. planish removes nodes that the outputs do not need
+    /// Cut the graph: these values become its outputs; nodes that they do not need go
     #[arg(long, value_name = "C,D", value_delimiter = ',')]
     outputs: Vec<String>,
 }

@@ -119,7 +119,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     if arguments.explain_attention && !opened.is_native {
         bail!(
-            "--explain-attention takes an artifact for target cuda; for targets ort and ort-cuda, compile --explain-fusion says what \
+            "--explain-attention takes an artifact for target cuda; for targets ort and ort-cuda, compile --explain fusion says what \
              becomes of attention of fixed sizes"
         );
     }

@@ -22,14 +22,14 @@ mod inspect;
 mod inspect_cost;
 mod inspect_engine;
 mod inspect_kernels;
-mod logits;
 mod numbers;
 mod overwrites;
 mod passes;
-mod precision;
 mod profile;
 mod quantization;
+mod recipe;
 mod refit_engine;
+mod removed;
 mod run;
 mod runtimes;
 mod signals;
@@ -55,6 +55,7 @@ use planish_runtimes::tensorrt::{KernelSpecialization, LoadOptions, WeightStream
 use planish_artifact::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
 use planish_artifact::evaluation::NoFigure;
 use planish_artifact::files::unfinished::PROCESS;
+use planish_artifact::recipe::RecipeError;
 use planish_artifact::units::{bytes_text, count_text};
 use planish_artifact::verification::Report;
 use planish_compiler::engine::ProfileError;
@@ -131,7 +132,7 @@ impl RuntimeArguments {
 struct RunOn {
     /// The runtime that runs the artifact: ort, ort-cuda, trt, cuda, cuda-baseline,
     /// cuda-emulator, reference [default: the one that it was compiled for]. An
-    /// artifact of target trt runs on ort if it was compiled with --keep-onnx
+    /// artifact of target trt runs on ort if it was compiled with --recipe engine.keep-onnx=true
     #[arg(long = "runtime", value_name = "NAME", value_parser = backend::runtime_named)]
     name: Option<MakeRuntime>,
     /// Start each kernel by itself, not all of them as one recorded CUDA graph, on cuda, cuda-baseline, cuda-emulator and
@@ -195,8 +196,14 @@ pub fn main() -> ExitCode {
 pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
     let asks_for_summary = words.iter().any(|word| word == "-h");
-    let mut command = if asks_for_summary { help::shortened(Cli::command()) } else { Cli::command() };
+    let mut command = if asks_for_summary { help::shortened(Cli::command()) } else { help::whole(Cli::command()) };
+    let named = words.iter().skip(1).filter_map(|word| word.to_str()).find(|word| !word.starts_with('-'));
+    let named = named.unwrap_or_default().to_owned();
     let parsed = command.try_get_matches_from_mut(words).and_then(|matches| Cli::from_arg_matches(&matches));
+    if let Some(replaced) = parsed.as_ref().err().and_then(|error| removed::replaced(&named, error)) {
+        terminal::error(&replaced);
+        return 2;
+    }
     let cli = match parsed.map_err(|error| error.format(&mut command)) {
         Ok(cli) => cli,
         Err(error) => {
@@ -244,7 +251,9 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         3
     } else if any(|e| e.is::<Unavailable>() || is_unavailable(e)) {
         4
-    } else if any(|e| e.is::<Usage>() || e.is::<NoFigure>() || e.is::<ProfileError>() || e.is::<Unprofiled>()) {
+    } else if any(|e| {
+        e.is::<Usage>() || e.is::<RecipeError>() || e.is::<NoFigure>() || e.is::<ProfileError>() || e.is::<Unprofiled>()
+    }) {
         2
     } else {
         1

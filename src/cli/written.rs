@@ -20,7 +20,6 @@ use super::{bytes_text, count_text, explain::Explained, print, print_json, short
 pub(super) enum Shown {
     Summary,
     Json,
-    Nothing,
 }
 
 /// What `--json` prints.
@@ -65,9 +64,6 @@ pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], shown: Sh
     // Beside the command's own output.
     let explained = explanations.iter().map(|(part, found)| Explained::new(part, found).to_string());
     say(&explained.collect::<String>());
-    if shown == Shown::Nothing {
-        return Ok(());
-    }
     let size = manifest.files.iter().map(|f| f.bytes).sum();
     let mut text = format!(
         "{}: {}{}, {} parameters, target {}, opset {}\n",

@@ -4,7 +4,7 @@
     check_tensorrt.py PLANISH [--precisions f32,fp16,bf16] [--time] [--keep DIR] MODEL...
 
 A MODEL is a checkpoint folder or an .onnx file. For each one and each precision it runs
-`PLANISH compile MODEL --target trt --keep-onnx --gpu sm89`, with --verify for checkpoints, so that the graph that the
+`PLANISH compile MODEL --target trt --recipe engine.keep-onnx=true --recipe engine.gpu=sm89`, with --verify for checkpoints, so that the graph that the
 engine is built of is compared with the model. Then the bindings build the same ONNX files with the same profiles: both
 must agree. A graph that planish refuses because TensorRT does not take it counts as refused, with planish's reason. Symbols without a usual range
 get one.
@@ -100,7 +100,7 @@ class Check:
         name = f"{model.parent.name + '/' if stem == 'model' else ''}{stem} {precision}"
         out = self.scratch / "out"
         shutil.rmtree(out, ignore_errors=True)
-        command = [self.args.planish, "compile", str(model), "--target", "trt", "--keep-onnx", "--gpu", CAPABILITY.lower()]
+        command = [self.args.planish, "compile", str(model), "--target", "trt", "--recipe=engine.keep-onnx=true", f"--recipe=engine.gpu={CAPABILITY.lower()}"]
         command += [*FLAGS[precision], "-o", str(out), "--force"] + ([] if model.suffix == ".onnx" else ["--verify"])
         code, text, *_ = child(command)
         if code == 2 and "has no range" in text:

@@ -48,7 +48,7 @@ fn levels(artifact: &Path) -> Vec<i64> {
 /// Compiles the graph of an artifact for a target, next to it.
 fn again(artifact: &Path, target: &str, more: &[&str]) -> PathBuf {
     let out = artifact.with_file_name(format!("{}-{target}", artifact.file_name().unwrap().display()));
-    let more = [&["--target", target, "--force", "--verify-passes"], more].concat();
+    let more = [&["--target", target, "--force", "--debug=verify"], more].concat();
     planish_compile(&artifact.join("model.onnx"), &out, &more).exits(0, &[]);
     out
 }
@@ -57,13 +57,14 @@ fn again(artifact: &Path, target: &str, more: &[&str]) -> PathBuf {
 fn a_graph_of_codes_keeps_its_bytes() {
     for (name, options) in [
         ("llama", &["--int4", "--block-size", "16"][..]),
-        ("llama", &["--int4", "--zero-points", "--block-size", "16"]),
+        ("llama", &["--int4", "--recipe=zero-points=true", "--block-size", "16"]),
         ("qwen2", &["--int8-weights"]),
-        ("gpt2", &["--int4", "--zero-points", "--block-size", "32", "--quantize-head", "int4"]),
+        ("gpt2", &["--int4", "--recipe=zero-points=true", "--block-size", "32", "--keep", "@head=int4"]),
     ] {
         let folder = scratch();
         let first = folder.path().join("first");
-        planish_compile(&golden(name), &first, &[options, &["--accuracy-level", "float"]].concat()).exits(0, &[]);
+        planish_compile(&golden(name), &first, &[options, &["--recipe", "accuracy-level=float"]].concat())
+            .exits(0, &[]);
         let second = again(&first, "ort", &["--verify"]);
         assert!(coded(&first).len() > 4);
         assert!(coded(&second) == coded(&first), "{name} {options:?}");
@@ -85,11 +86,11 @@ fn the_level_of_products_is_that_of_the_graph_or_the_option() {
     planish_compile(&golden("llama"), &first, &["--int4", "--block-size", "16"]).exits(0, &[]);
     assert_eq!(levels(&first), [4]);
     assert_eq!(levels(&again(&first, "ort", &["--verify"])), [4]);
-    let floats = again(&first, "ort", &["--accuracy-level", "float"]);
+    let floats = again(&first, "ort", &["--recipe", "accuracy-level=float"]);
     assert_eq!(levels(&floats), [1]);
     assert!(!Manifest::read(&floats).unwrap().integer_inputs);
     assert_eq!(levels(&again(&floats, "ort", &[])), [1]);
-    assert_eq!(levels(&again(&floats, "ort", &["--accuracy-level", "int8"])), [4]);
+    assert_eq!(levels(&again(&floats, "ort", &["--recipe", "accuracy-level=int8"])), [4]);
 }
 
 /// The codes of a checkpoint keep, and the level of their products is chosen.
@@ -104,13 +105,13 @@ fn a_quantized_checkpoint_takes_a_level() {
         (levels(&out), coded(&out), Manifest::read(&out).unwrap().integer_inputs)
     };
     let usual = compile(&[]);
-    let integers = compile(&["--accuracy-level", "int8"]);
+    let integers = compile(&["--recipe", "accuracy-level=int8"]);
     assert_eq!((&usual.0[..], usual.2), (&[1][..], false));
     assert_eq!((&integers.0[..], integers.2), (&[4][..], true));
     assert!(!usual.1.is_empty() && usual.1 == integers.1);
     // With --int4, what is quantized here has the same level as what has codes already.
     let out = folder.path().join("both");
-    planish_compile(&model, &out, &["--int4", "--accuracy-level", "float"]).exits(0, &[]);
+    planish_compile(&model, &out, &["--int4", "--recipe", "accuracy-level=float"]).exits(0, &[]);
     assert_eq!(levels(&out), [1]);
     let kept = |of: &[Coded]| of.iter().filter(|operator| usual.1.contains(operator)).count();
     assert_eq!(kept(&coded(&out)), usual.1.len());
@@ -121,7 +122,7 @@ fn a_level_is_refused_where_it_changes_nothing() {
     let folder = scratch();
     let out = folder.path().join("out");
     let level = |model: &str, more: &[&str]| {
-        let more = [&["--accuracy-level", "int8"], more].concat();
+        let more = [&["--recipe", "accuracy-level=int8"], more].concat();
         planish_compile(&golden(model), &out, &more)
     };
     level("llama", &["--int4", "--target", "ort-cuda"]).exits(2, &["not for target ort-cuda", "multiplies floats"]);
@@ -152,7 +153,7 @@ fn codes_of_2_bits_choose_the_opset_of_the_target() {
     fs::write(&path, model.encode_to_vec()).unwrap();
     for (target, opset) in [("onnx", 25), ("ort", 20)] {
         let out = folder.path().join(target);
-        planish_compile(&path, &out, &["--target", target, "--verify-passes"]).exits(0, &[]);
+        planish_compile(&path, &out, &["--target", target, "--debug=verify"]).exits(0, &[]);
         assert_eq!(Manifest::read(&out).unwrap().opset, opset, "{target}");
     }
 }

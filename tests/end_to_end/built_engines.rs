@@ -13,7 +13,7 @@ use crate::support::{Done, golden, names, planish, planish_compile, scratch, tex
 
 /// A golden compiled for one GPU, in half precision.
 fn compiled(name: &str, out: &Path, more: &[&str]) -> Done {
-    planish_compile(&golden(name), out, &[&["--target", "trt", "--fp16", "--gpu", "sm89"], more].concat())
+    planish_compile(&golden(name), out, &[&["--target", "trt", "--fp16", "--recipe=engine.gpu=sm89"], more].concat())
 }
 
 #[test]
@@ -33,14 +33,14 @@ fn an_artifact_has_an_engine_in_place_of_its_graph() {
     assert_eq!(engine["layers"]["attentions"], json!(2));
     assert_eq!(manifest["parts"][0]["files"], json!(["model.engine"]));
     planish(["verify", text(&out), "--runtime", "ort"])
-        .exits(1, &["has the engine of model and no ONNX file", "--keep-onnx"]);
+        .exits(1, &["has the engine of model and no ONNX file", "keep-onnx"]);
     if devices().is_err() {
         for command in ["verify", "bench"] {
             planish([command, text(&out)]).exits(4, &["there is no CUDA driver", "--runtime ort"]);
         }
     }
     // What planish wrote is replaced without --force.
-    compiled("bert", &out, &["--keep-onnx"]).exits(0, &[]);
+    compiled("bert", &out, &["--recipe=engine.keep-onnx=true"]).exits(0, &[]);
     assert!(out.join("model.onnx").exists());
     planish(["verify", text(&out), "--runtime", "ort"]).exits(0, &[]);
     let before = names(&out);
@@ -55,9 +55,10 @@ fn an_artifact_has_an_engine_in_place_of_its_graph() {
 fn options_of_the_other_product_are_refused_by_name() {
     let folder = scratch();
     let out = folder.path().join("out");
-    compiled("bert", &out, &["--hardware-compatibility", "ampere+"])
+    compiled("bert", &out, &["--recipe=engine.hardware-compatibility=ampere+"])
         .exits(2, &["--hardware-compatibility is an option of TensorRT", "--gpu"]);
-    compiled("bert", &out, &["--hardware-compatibility", "hopper"]).exits(2, &["there are none, ampere+, same"]);
+    compiled("bert", &out, &["--recipe=engine.hardware-compatibility=hopper"])
+        .exits(2, &["there are none, ampere+, same"]);
     assert_eq!(names(folder.path()), [""; 0]);
     planish(["bench", "--weight-streaming-budget", "200%"]).exits(2, &["a share such as 25%"]);
 }
@@ -68,7 +69,7 @@ fn attention_in_float32() {
     let folder = scratch();
     let layers = |name: &str, more: &[&str]| {
         let out = folder.path().join(name);
-        compiled(name, &out, &[&["--attention-fp32"], more].concat()).exits(0, &[]);
+        compiled(name, &out, &[&["--recipe=attention-fp32=true"], more].concat()).exits(0, &[]);
         let manifest = read(&out.join("planish.json"));
         assert_eq!(manifest["attention_fp32"], json!(true));
         let record = read(&out.join("model.layers.json"));
@@ -124,9 +125,9 @@ fn a_build_finishes_what_another_machine_began() {
     without_library("gpt2", &out, &["--fp16", "--force"]).exits(4, &[]);
     build(&[]).exits(0, &[]);
     assert!(!out.join("model.onnx").exists());
-    let done = build(&["--print-trtexec"]).exits(1, &["no ONNX file of it", "--keep-onnx"]);
+    let done = build(&["--print-trtexec"]).exits(1, &["no ONNX file of it", "keep-onnx"]);
     assert_eq!(done.stdout, "");
-    build(&[]).exits(1, &["no ONNX file of it", "--keep-onnx"]);
+    build(&[]).exits(1, &["no ONNX file of it", "keep-onnx"]);
 }
 
 #[test]
@@ -199,7 +200,10 @@ fn a_signal_ends_a_build_at_once() {
     let out = folder.path().join("out");
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_planish"), "compile", text(&golden("t5"))]);
-    command.args(["--target", "trt", "--gpu", "sm89", "-o", text(&out)]).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(["--target", "trt", "--recipe=engine.gpu=sm89", "-o", text(&out)])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     let begun = || {
         let entries = fs::read_dir(folder.path()).unwrap().flatten();
@@ -221,6 +225,8 @@ fn commands_of_nvidias_tool() {
     let folder = scratch();
     let out = folder.path().join("an artifact");
     let more = [
+        "--gpu",
+        "sm89",
         "--print-trtexec",
         "--keep-onnx",
         "--workspace",
@@ -237,7 +243,8 @@ fn commands_of_nvidias_tool() {
         "--shapes",
         "batch_size=1:2:4,sequence_length=8",
     ];
-    let done = compiled("bert", &out, &more).exits(0, &[]);
+    compiled("bert", &out, &["--recipe=engine.keep-onnx=true"]).exits(0, &[]);
+    let done = planish([&["build-engine", text(&out)], &more[..]].concat()).exits(0, &[]);
     let lines: Vec<&str> = done.stdout.lines().collect();
     let at = out.display();
     let shapes = |name: &str, rows: u32| {

@@ -228,7 +228,7 @@ fn few_samples_are_a_warning() {
         warned(&compile(&["--int8", "--calibrate", text(data)]), "3 samples");
     }
     warned(&compile(&["--int4", "--weight-method", "gptq", "--calibrate", text(&one)]), "1 sample");
-    warned(&compile(&["--int8", "--rounding", "gptq", "--calibrate", text(&three)]), "3 samples");
+    warned(&compile(&["--int8", "--weight-method", "gptq", "--calibrate", text(&three)]), "3 samples");
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn compile_takes_ranges_for_half_precision() {
     compile(&table, &["--fp16"]).exits(2, &["target ort, which only stores weights in half precision"]);
     assert!(!out.exists());
 
-    let half = ["--target", "onnx", "--fp16", "--max-abs", "0.5"];
+    let half = ["--target", "onnx", "--fp16", "--recipe", "max-abs=0.5"];
     let model = |ranges: &Path| {
         compile(ranges, &half).exits(0, &[]);
         fs::read(out.join("model.onnx")).unwrap()

@@ -26,8 +26,8 @@ fn what_does_not_exist_is_a_usage_error_that_lists_what_does() {
     usage(&["--opset", "16"], &["16", "17..=28"]);
     usage(&["--opset", "29"], &["29", "17..=28"]);
     usage(&["--weights", "symlink"], &["symlink", "copy, link"]);
-    usage(&["--print-ir-after", "polish"], &["no pass `polish`", "planish passes"]);
-    usage(&["--stop-after", "some"], &["some"]);
+    usage(&["--debug", "print=polish"], &["no pass `polish`", "planish passes"]);
+    usage(&["--debug", "stop=some"], &["some"]);
     usage(&["--threads", "0"], &["0", "--threads"]);
     usage(&["--faster"], &["--faster"]);
     planish(["compile"]).exits(2, &["<MODEL>"]);
@@ -124,7 +124,7 @@ fn names_of_the_hub_are_not_downloaded() {
 fn graphs_are_printed_beside_the_output() {
     let folder = scratch();
     let out = folder.path().join("out");
-    let done = planish_compile(&golden("bert"), &out, &["--json", "--print-ir-after", "dead-code"]).exits(0, &[]);
+    let done = planish_compile(&golden("bert"), &out, &["--json", "--debug", "print=dead-code"]).exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     let passes = document["manifest"]["parts"][0]["passes"].as_array().unwrap();
     let runs = passes.iter().filter(|pass| pass["name"] == "dead-code").count();
@@ -132,22 +132,23 @@ fn graphs_are_printed_beside_the_output() {
     assert_eq!(done.stderr.matches("// after dead-code\ngraph \"bert\" {\n").count(), runs);
     assert!(done.stderr.contains("output last_hidden_state = "), "{}", done.stderr);
     let model = golden("bert");
-    let done = planish(["compile", model.to_str().unwrap(), "--print-ir-after", "fold", "--stop-after", "1"]);
+    let done = planish(["compile", model.to_str().unwrap(), "--debug", "print=fold", "--debug", "stop=1"]);
     assert!(!done.stdout.is_empty());
     let first = done.stdout.lines().next().unwrap().strip_prefix("// ").unwrap().to_owned();
     let note = format!(
-        "note: --print-ir-after fold printed no graph, because pass fold did not run; these passes ran: {first}\n"
+        "note: --debug print=fold printed no graph, because pass fold did not run; these passes ran: {first}\n"
     );
     assert_eq!(done.exits(0, &[]).stderr, note);
-    let done = planish_compile(&golden("bert"), &out, &["--no-fusion", "--print-ir-after", "halve"]);
-    done.exits(0, &["note: --print-ir-after halve printed no graph", "these passes ran: ", "dead-code"]);
+    let done = planish_compile(&golden("bert"), &out, &["--no-fusion", "--debug", "print=halve"]);
+    done.exits(0, &["note: --debug print=halve printed no graph", "these passes ran: ", "dead-code"]);
 }
 
 #[test]
 fn stop_after_prints_the_graph_and_writes_nothing() {
     let (folder, checkpoint) = (scratch(), Checkpoint::open(&golden("bert")).unwrap());
     let printed = |passes: &str| {
-        let arguments = [Path::new("compile"), &golden("bert"), Path::new("--stop-after"), Path::new(passes)];
+        let stop = format!("--debug=stop={passes}");
+        let arguments = [Path::new("compile"), &golden("bert"), Path::new(&stop)];
         let done = command(arguments).current_dir(folder.path()).output().unwrap();
         let text = Done::from(done).succeeds().stdout;
         let weights: Arc<dyn WeightSource> = checkpoint.weight_files()[0].clone();
@@ -165,8 +166,8 @@ fn stop_after_prints_the_graph_and_writes_nothing() {
     assert_eq!(names(folder.path()), [""; 0]);
     for option in ["--verify", "--json", "--force", "--output=x", "--weights=link"] {
         let name = option.split('=').next().unwrap();
-        let done = planish(["compile", golden("bert").to_str().unwrap(), "--stop-after", "1", option]);
-        done.exits(2, &["--stop-after", "cannot be used with", name]);
+        let done = planish(["compile", golden("bert").to_str().unwrap(), "--debug", "stop=1", option]);
+        done.exits(2, &["--debug stop=N writes nothing", name]);
     }
 }
 
@@ -207,9 +208,9 @@ fn help_names_the_exit_codes() {
 fn the_short_help_is_one_screen_and_the_long_one_is_whole() {
     let short = planish(["compile", "-h"]).succeeds().stdout;
     assert!(short.lines().count() <= 50, "{short}");
-    assert!(short.contains("--int8") && !short.contains("--print-ir-after"), "{short}");
+    assert!(short.contains("--int8") && !short.contains("--debug"), "{short}");
     let long = planish(["compile", "--help"]).succeeds().stdout;
-    assert!(long.contains("--print-ir-after") && long.lines().count() > 200, "{long}");
+    assert!(long.contains("--debug") && long.lines().count() <= 120, "{long}");
 }
 
 #[test]
@@ -222,9 +223,9 @@ fn quiet_leaves_out_notes_and_nothing_else() {
     let quiet = compile(&["--quiet"]);
     assert_eq!(quiet.stderr, "");
     assert!(quiet.stdout.contains("bert for feature-extraction"), "{}", quiet.stdout);
-    let warned = compile(&["-q", "--int8", "--keep-float", "no such layer"]);
+    let warned = compile(&["-q", "--int8", "--keep", "no such layer"]);
     assert!(warned.stderr.starts_with("warning: no linear layer"), "{}", warned.stderr);
-    let asked = compile(&["-q", "--explain-fusion"]);
+    let asked = compile(&["-q", "--explain=fusion"]);
     assert!(!asked.stderr.is_empty(), "what was asked for is printed");
     planish(["-q", "compile", "/nonexistent"]).exits(1, &["error: "]);
 }
@@ -253,7 +254,7 @@ fn output_that_cannot_be_written_is_a_failure_and_no_panic() {
     let folder = scratch();
     let out = folder.path().join("out");
     let arguments = ["compile", golden("bert").to_str().unwrap(), "-o", out.to_str().unwrap()].map(str::to_owned);
-    let printing = arguments.iter().map(String::as_str).chain(["--print-ir-after", "fold"]);
+    let printing = arguments.iter().map(String::as_str).chain(["--debug", "print=fold"]);
     assert_eq!(command(printing).stderr(full()).status().unwrap().code(), Some(0), "only the graph was not shown");
     let failing = arguments.iter().map(String::as_str).chain(["--task", "question-answering"]);
     assert_eq!(command(failing).stderr(full()).status().unwrap().code(), Some(1), "the exit code still tells");

@@ -55,7 +55,8 @@ fn half_precision_gives_what_its_rows_give() {
     let folder = scratch();
     for (half, padded) in [("--fp16", "sliced"), ("--bf16", "padded")] {
         let out = folder.path().join(half);
-        let more = ["--target", "cuda", half, "--keep-io", "half", "--logits", padded];
+        let logits = format!("logits={padded}");
+        let more = ["--target", "cuda", half, "--recipe", "io=half", "--recipe", &logits];
         planish_compile(&golden("gpt2"), &out, &more).succeeds();
         let artifact = Artifact::open(&out).unwrap();
         let runtime = (runtime_named("cuda-emulator").unwrap())(&RuntimeSettings::default());

@@ -141,12 +141,14 @@ fn plans_say_what_is_quantized() {
     let folder = scratch();
     let data = integers(&[("input_ids", 131), ("token_type_ids", 2)], folder.path());
     let (plan, out) = (folder.path().join("plan.json"), folder.path().join("out"));
-    let more = ["--keep-float", "pooler", "--explain-quantization", "--quantization-plan", text(&plan)];
+    let more = ["--keep", "pooler", "--explain=quantization"];
     let done = planish_compile(&golden("bert"), &out, &[&int8(&data)[..], &more].concat());
-    done.exits(0, &["i8, scale", "of --keep-float matches"]);
+    done.exits(0, &["i8, scale", "of --keep matches"]);
+    fs::copy(out.join("planish.json"), &plan).unwrap();
+    let of = |plan: &Path| format!("plan={}", plan.display());
     assert_eq!(layers(&graphs(&out)[0].1), [8, 8]);
     let again = folder.path().join("again");
-    let apply = ["--target", "cuda", "--int8", "--apply-quantization-plan", text(&plan)];
+    let apply = ["--target", "cuda", "--int8", "--recipe", &of(&plan)];
     planish_compile(&golden("bert"), &again, &apply).succeeds();
     let text_of = |out: &Path| fs::read_to_string(out.join("model.graph")).unwrap();
     let body = |text: String| text[text.find("graph \"").unwrap()..].to_owned();
@@ -155,11 +157,11 @@ fn plans_say_what_is_quantized() {
     // A plan for TensorRT may have split columns, and one for ONNX Runtime has codes of u8.
     let mut document: Value = serde_json::from_slice(&fs::read(&plan).unwrap()).unwrap();
     let mut refused = |change: &dyn Fn(&mut Value), message: &str| {
-        let input = document.pointer_mut("/parts/model/inputs/0").unwrap();
+        let input = document.pointer_mut("/parts/0/quantization/inputs/0").unwrap();
         change(input);
         let other = folder.path().join("other.json");
         fs::write(&other, document.to_string()).unwrap();
-        let apply = ["--target", "cuda", "--int8", "--apply-quantization-plan", text(&other), "--force"];
+        let apply = ["--target", "cuda", "--int8", "--recipe", &of(&other), "--force"];
         planish_compile(&golden("bert"), &again, &apply).exits(1, &[message]);
     };
     refused(
@@ -192,9 +194,14 @@ fn what_the_target_does_not_quantize_is_a_usage_error() {
             &["--fp8", "--calibrate", text(&data)],
             "--fp8 is not for target cuda, which multiplies integers of 8 bits only",
         ),
-        (&[&calibrated[..], &["--split-columns", "8"]].concat(), "--split-columns is not for target cuda"),
-        (&[&calibrated[..], &["--quantize-attention"]].concat(), "--quantize-attention is not for target cuda"),
-        (&[&calibrated[..], &["--dynamic"]].concat(), "--dynamic is not for target cuda, which needs fixed scales"),
+        (
+            &[&calibrated[..], &["--recipe", "split-columns=8"]].concat(),
+            "--recipe split-columns is not for target cuda",
+        ),
+        (
+            &[&calibrated[..], &["--recipe=dynamic=true"]].concat(),
+            "--recipe dynamic is not for target cuda, which needs fixed scales",
+        ),
     ] {
         planish_compile(&golden("gpt2"), &out, &[&["--target", "cuda"], more].concat()).exits(2, &[message]);
     }

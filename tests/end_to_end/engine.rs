@@ -147,18 +147,21 @@ fn ranges_that_do_not_fit_are_errors_of_usage() {
         planish_compile(&golden(model), &out, &more).exits(2, parts);
         assert_eq!(names(folder.path()), [""; 0], "{shapes}");
     }
-    for option in ["--refit", "--gpu=sm89", "--keep-onnx", "--print-trtexec", "--workspace=1GiB"] {
-        let name = option.split('=').next().unwrap();
-        planish_compile(&golden("bert"), &out, &[option]).exits(2, &[name, "add --target trt"]);
+    for option in ["engine.refit=true", "engine.gpu=sm89", "engine.workspace=1GiB"] {
+        planish_compile(&golden("bert"), &out, &["--recipe", option]).exits(2, &["`engine`", "add --target trt"]);
     }
     planish_compile(&golden("gpt2"), &out, &["--target", "trt", "--runtime-package", "genai"])
         .exits(2, &["onnxruntime-genai", "onnx, ort, ort-cuda"]);
     planish_compile(&golden("bert"), &out, &["--shapes", "batch_size=1:8:32"])
         .exits(2, &["batch_size", "--target trt"]);
-    for (option, part) in
-        [("--gpu=sm90", "sm89, sm120"), ("--trt-flags=FP16", "STRICT_NANS"), ("--tiling=some", "fast")]
-    {
-        planish_compile(&golden("bert"), &out, &["--target", "trt", option]).exits(2, &[part]);
+    for (option, part) in [
+        ("engine.gpu=sm90", "sm89, sm120"),
+        ("engine.trt-flags=FP16", "STRICT_NANS"),
+        ("engine.tiling=some", "fast"),
+        ("engine.tile=1", "--tile"),
+    ] {
+        planish_compile(&golden("bert"), &out, &["--target", "trt", "--recipe", option])
+            .exits(2, &["`engine` of the recipe", part]);
     }
 }
 

@@ -37,7 +37,13 @@ fn shapes_in_a_wrong_form_are_errors_of_usage() {
 fn the_command_that_builds_the_engines_has_their_options() {
     let folder = scratch();
     let out = folder.path().join("an artifact");
-    let more = ["--workspace", "1G", "--tf32", "--tiling", "fast", "--trt-flags", "STRICT_NANS,DEBUG", "--keep-onnx"];
+    let more = [
+        "--recipe=engine.workspace=1G",
+        "--recipe=engine.tf32=true",
+        "--recipe=engine.tiling=fast",
+        "--recipe=engine.trt-flags=STRICT_NANS,DEBUG",
+        "--recipe=engine.keep-onnx=true",
+    ];
     let done = compiled("bert", &out, &[&NOWHERE[..], &more].concat()).exits(4, &[]);
     let command = format!(
         "`planish build-engine '{}' --workspace 1024MiB --tf32 --tiling fast --trt-flags STRICT_NANS,DEBUG --keep-onnx`",
@@ -90,13 +96,13 @@ mod built {
         let folder = scratch();
         let out = folder.path().join("out");
         let cases: [(&[&str], &str); 4] = [
-            (&["--gpu", "sm75"], "no products of float32 for --gpu sm75; it has them for sm80, sm86"),
-            (&["--gpu", "sm89,sm75", "--bf16"], "no products of bfloat16 for --gpu sm75"),
+            (&["--recipe=engine.gpu=sm75"], "no products of float32 for --gpu sm75; it has them for sm80, sm86"),
+            (&["--recipe=engine.gpu=sm89,sm75", "--bf16"], "no products of bfloat16 for --gpu sm75"),
             (
-                &["--gpu", "sm80", "--fp8", "--calibrate", "fixtures/data/sentences.txt"],
+                &["--recipe=engine.gpu=sm80", "--fp8", "--calibrate", "fixtures/data/sentences.txt"],
                 "no products of FP8 for --gpu sm80",
             ),
-            (&["--version-compatible"], "which has no lean runtime"),
+            (&["--recipe=engine.version-compatible=true"], "which has no lean runtime"),
         ];
         for (options, reason) in cases {
             compiled("bert", &out, options).exits(2, &[reason]);
@@ -105,14 +111,14 @@ mod built {
         let done = compiled("bert", &out, &[&NOWHERE[..], &["--bf16"]].concat()).exits(4, &[]);
         assert!(!done.stderr.contains("cannot load the artifact"), "{}", done.stderr);
         planish(["build-engine", text(&out), "--gpu", "sm75"]).exits(2, &["no products of bfloat16"]);
-        compiled("bert", &out, &["--gpu", "sm75", "--fp16"]).exits(0, &[]);
+        compiled("bert", &out, &["--recipe=engine.gpu=sm75", "--fp16"]).exits(0, &[]);
     }
 
     #[test]
     fn what_the_builder_refuses_leaves_the_graph() {
         let folder = scratch();
         let out = folder.path().join("out");
-        let options = ["--gpu", "sm89", "--fp16", "--workspace", "1M"];
+        let options = ["--recipe=engine.gpu=sm89", "--fp16", "--recipe=engine.workspace=1M"];
         let reason = "--workspace 1MiB is too small for this model";
         compiled("bert", &out, &options).exits(1, &[reason, "no engine", "--gpu sm89 --workspace 1MiB` builds it"]);
         let kept = names(&out);
@@ -128,7 +134,7 @@ mod built {
     fn engines_are_not_replaced_by_nothing() {
         let folder = scratch();
         let out = folder.path().join("out");
-        compiled("bert", &out, &["--gpu", "sm89", "--fp16"]).exits(0, &[]);
+        compiled("bert", &out, &["--recipe=engine.gpu=sm89", "--fp16"]).exits(0, &[]);
         let before = names(&out);
         let refused = compiled("bert", &out, &NOWHERE).exits(4, &["no TensorRT-RTX", "has engines", "--force"]);
         assert!(!refused.stderr.contains("warning"), "{}", refused.stderr);
@@ -146,14 +152,15 @@ mod built {
         for (option, name) in [("--refit", "refit"), ("--strip-weights", "strip")] {
             let out = folder.path().join(name);
             let build = format!("build-engine {} --gpu sm89 {option}`", text(&out));
-            compiled("bert", &out, &["--gpu", "sm89", option]).exits(
-                4,
-                &[
-                    &format!("the builder needs a GPU for {option}, and there is no CUDA driver"),
-                    &format!("leave out {option}, or build on a machine with an NVIDIA GPU"),
-                    &build,
-                ],
-            );
+            compiled("bert", &out, &["--recipe=engine.gpu=sm89", &format!("--recipe=engine.{}=true", &option[2..])])
+                .exits(
+                    4,
+                    &[
+                        &format!("the builder needs a GPU for {option}, and there is no CUDA driver"),
+                        &format!("leave out {option}, or build on a machine with an NVIDIA GPU"),
+                        &build,
+                    ],
+                );
         }
     }
 
@@ -161,7 +168,7 @@ mod built {
     fn an_engine_without_weights_does_not_run() {
         let folder = scratch();
         let out = folder.path().join("out");
-        compiled("bert", &out, &["--gpu", "sm89", "--fp16", "--keep-onnx"]).exits(0, &[]);
+        compiled("bert", &out, &["--recipe=engine.gpu=sm89", "--fp16", "--recipe=engine.keep-onnx=true"]).exits(0, &[]);
         edit(&out.join("planish.json"), |manifest| manifest["parts"][0]["engine"]["stripped"] = true.into());
         let inputs = folder.path().join("inputs.safetensors");
         fs::write(&inputs, b"\x02\0\0\0\0\0\0\0{}").unwrap();
@@ -175,12 +182,13 @@ mod built {
     fn commands_of_nvidias_tool_are_alone() {
         let folder = scratch();
         let out = folder.path().join("out");
-        let more = ["--gpu", "sm89", "--fp16", "--keep-onnx", "--print-trtexec"];
-        let first = compiled("bert", &out, &more).exits(0, &[]).stdout;
+        compiled("bert", &out, &["--recipe=engine.gpu=sm89", "--fp16", "--recipe=engine.keep-onnx=true"]).exits(0, &[]);
+        let first = planish(["build-engine", text(&out), "--gpu", "sm89", "--keep-onnx", "--print-trtexec"]);
+        let first = first.exits(0, &[]).stdout;
         assert_eq!(first.lines().count(), 1, "{first}");
         let again = std::process::Command::new(env!("CARGO_BIN_EXE_planish"))
             .current_dir(folder.path())
-            .args(["build-engine", "out", "--gpu", "sm89", "--print-trtexec"])
+            .args(["build-engine", "out", "--gpu", "sm89", "--keep-onnx", "--print-trtexec"])
             .output()
             .unwrap();
         assert_eq!(Done::from(again).exits(0, &[]).stdout, first);
@@ -190,7 +198,7 @@ mod built {
     fn layers_of_several_profiles_name_theirs() {
         let folder = scratch();
         let out = folder.path().join("out");
-        let done = compiled("gpt2", &out, &["--gpu", "sm89", "--fp16"]).exits(0, &[]);
+        let done = compiled("gpt2", &out, &["--recipe=engine.gpu=sm89", "--fp16"]).exits(0, &[]);
         assert_eq!(done.stdout.matches("peak memory of the process").count(), 1, "{}", done.stdout);
         let shown = planish(["inspect", text(&out)]).succeeds().stdout;
         let rows: Vec<&str> = shown.lines().filter(|line| line.starts_with("| ")).collect();

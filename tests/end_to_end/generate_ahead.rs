@@ -133,7 +133,7 @@ fn what_cannot_read_ahead_is_refused() {
     generate(&out, &["--ids", "5", "--prompt-lookup", "0"]).exits(2, &["not a whole number from 1"]);
     generate(&out, &["--ids", "5", "--prompt-chunk", "0"]).exits(2, &["not a whole number from 1"]);
     generate(&out, &["--ids", "5", "--prompt-chunk", "4", "--no-cache"]).exits(2, &["cannot be used with"]);
-    let (_folder, last) = artifact(&golden("gpt2"), &["--logits", "last"]);
+    let (_folder, last) = artifact(&golden("gpt2"), &["--recipe", "logits=last"]);
     generate(&last, &nowhere).exits(1, &["gives those of the last token only", "without --logits last"]);
     let (_folder, t5) = artifact(&golden("t5"), &[]);
     generate(&t5, &nowhere).exits(1, &["--prompt-lookup is for decoders"]);

@@ -210,12 +210,12 @@ fn fusion_is_explained() {
     let folder = scratch();
     let out = folder.path().join("out");
     let compile = |more: &[&str]| planish_compile(&file("optimum-vit/model.onnx"), &out, more).exits(0, &[]);
-    let text = compile(&["--explain-fusion"]).stderr;
+    let text = compile(&["--explain=fusion"]).stderr;
     assert!(text.contains("model: 2 attention, 2 gelu, 5 layer_norm, 13 linear\n"), "{text}");
     let missed = "  not patches at `";
     assert_eq!(text.matches(missed).count(), 1, "{text}");
 
-    let done = compile(&["--explain-fusion", "--json"]);
+    let done = compile(&["--explain=fusion", "--json"]);
     assert_eq!(done.stderr, "");
     let document: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
     let [part] = document["fusion"].as_array().unwrap().as_slice() else { panic!("{document}") };

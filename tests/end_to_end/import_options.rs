@@ -22,7 +22,7 @@ fn file(name: &str) -> PathBuf {
 fn interface(name: &str, more: &[&str]) -> Vec<String> {
     let folder = scratch();
     let out = folder.path().join("out");
-    planish_compile(&file(name), &out, &[more, &["--verify", "--verify-passes"]].concat()).succeeds();
+    planish_compile(&file(name), &out, &[more, &["--verify", "--debug=verify"]].concat()).succeeds();
     planish(["verify", text(&out), "--reference", text(&file(name))]).succeeds();
     let part = Manifest::read(&out).unwrap().parts.remove(0);
     let values = part.inputs.into_iter().map(|input| input.value).chain(part.outputs);

@@ -36,7 +36,7 @@ fn weights_that_one_part_stores_twice_are_named() {
     let folder = scratch();
     let model = with_tokens("gpt2", "transformer.wte.weight", 40_000, folder.path());
     let out = folder.path().join("out");
-    let done = planish_compile(&model, &out, &["--int8", "--quantize-table", "keep"]).exits(0, &[]);
+    let done = planish_compile(&model, &out, &["--int8", "--keep", "@table=float"]).exits(0, &[]);
     let warning = "weights are stored more than once: `wte.weight` (7.7 MB and 1.9 MB), 1.9 MB more";
     assert!(done.stderr.contains(warning), "{}", done.stderr);
 }

@@ -29,7 +29,7 @@ fn the_ids_are_those_of_all_logits_and_the_artifact_verifies() {
         let (_folder, all) = artifact(&golden(name), &[]);
         assert!(tokens(&all).iter().all(Option::is_none), "{name}");
         for target in ["ort", "onnx"] {
-            let (_folder, last) = artifact(&golden(name), &["--target", target, "--logits", "last", "--verify"]);
+            let (_folder, last) = artifact(&golden(name), &["--target", target, "--recipe", "logits=last", "--verify"]);
             assert!(tokens(&last).iter().all(|tokens| *tokens == Some(1)), "{name}");
             for more in [&[][..], &["--no-cache"], &["--beams", "3"]] {
                 let common = [&common[..], more].concat();
@@ -45,30 +45,30 @@ fn the_ids_are_those_of_all_logits_and_the_artifact_verifies() {
 #[test]
 fn other_forms_of_the_graph_have_last_logits_too() {
     let forms: [(&str, &[&str]); 5] = [
-        ("gemma2", &["--logits", "last,padded", "--pad-vocab", "64"]),
-        ("llama", &["--logits", "last", "--cache", "in-place"]),
-        ("llama", &["--logits", "last", "--no-fusion"]),
-        ("gpt2", &["--logits", "last", "--logits", "sliced", "--fp16"]),
-        ("llama", &["--logits", "last", "--int4"]),
+        ("gemma2", &["--recipe", "logits=last,padded", "--recipe", "pad-vocab=64"]),
+        ("llama", &["--recipe", "logits=last", "--cache", "in-place"]),
+        ("llama", &["--recipe", "logits=last", "--no-fusion"]),
+        ("gpt2", &["--recipe", "logits=last", "--recipe", "logits=sliced", "--fp16"]),
+        ("llama", &["--recipe", "logits=last", "--int4"]),
     ];
     for (name, more) in forms {
         let (_folder, out) = artifact(&golden(name), more);
         assert_eq!(tokens(&out), [Some(1)], "{name} {more:?}");
         planish(["verify", text(&out), "--reference", text(&golden(name))]).succeeds();
     }
-    let more = ["--logits", "last", "--runtime-package", "genai", "--force"];
+    let more = ["--recipe", "logits=last", "--runtime-package", "genai", "--force"];
     let out = scratch();
     let genai = planish_compile(&golden("llama"), &out.path().join("out"), &more);
     genai.exits(0, &["give it prompts of one length"]);
     let graph = repository().join("fixtures/graphs/optimum-gpt2/model.onnx");
-    let (_folder, out) = artifact(&graph, &["--logits", "last", "--verify"]);
+    let (_folder, out) = artifact(&graph, &["--recipe", "logits=last", "--verify"]);
     assert_eq!(tokens(&out), [Some(1)]);
 }
 
 /// Nothing is left out of what was verified: the same graph without the mark misses.
 #[test]
 fn verification_knows_of_it_from_the_manifest() {
-    let (_folder, out) = artifact(&golden("gpt2"), &["--logits", "last"]);
+    let (_folder, out) = artifact(&golden("gpt2"), &["--recipe", "logits=last"]);
     let path = out.join("planish.json");
     let manifest = fs::read_to_string(&path).unwrap();
     fs::write(&path, manifest.replace("\"last_logits\": true", "\"last_logits\": false")).unwrap();
@@ -82,12 +82,13 @@ fn what_needs_all_logits_is_refused() {
     let data = folder.path().join("data.txt");
     fs::write(&data, "w1 w2 w3\n").unwrap();
     let compile = |name: &str, more: &[&str]| planish_compile(&golden(name), &out, &[more, &["--force"]].concat());
-    compile("gpt2", &["--logits", "last,all"]).exits(2, &["--logits takes one of all and last"]);
-    compile("gpt2", &["--logits", "padded,sliced"]).exits(2, &["--logits takes one of sliced and padded"]);
-    compile("gpt2", &["--logits", "last", "--evaluate", text(&data)])
+    compile("gpt2", &["--recipe", "logits=last,all"]).exits(2, &["--recipe logits takes one of all and last"]);
+    compile("gpt2", &["--recipe", "logits=padded,sliced"])
+        .exits(2, &["--recipe logits takes one of sliced and padded"]);
+    compile("gpt2", &["--recipe", "logits=last", "--evaluate", text(&data)])
         .exits(2, &["--evaluate evaluates the artifact", "leave one of them out"]);
-    compile("bert-mlm", &["--logits", "last"]).exits(1, &["this one is for fill-mask", "leave it out"]);
-    compile("gpt2", &["--logits", "last"]).succeeds();
+    compile("bert-mlm", &["--recipe", "logits=last"]).exits(1, &["this one is for fill-mask", "leave it out"]);
+    compile("gpt2", &["--recipe", "logits=last"]).succeeds();
     let source = golden("gpt2");
     let evaluate = ["evaluate", text(&out), "--data", text(&data), "--reference", text(&source)];
     planish(evaluate).exits(1, &["logits of the last token of each row only", "without --logits last"]);

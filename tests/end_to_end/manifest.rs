@@ -41,19 +41,22 @@ fn artifacts_have_the_manifest_that_the_schema_describes() {
         (&golden("bert"), &["--verify"]),
         (&golden("vit"), &["--target", "ort-cuda", "--fp16"]),
         (&golden("t5"), &["--verify", "--target", "onnx", "--no-fusion"]),
-        (&golden("gpt2"), &["--target", "onnx", "--fp16", "--verify", "--pad-vocab", "64", "--logits", "padded"]),
+        (
+            &golden("gpt2"),
+            &["--target", "onnx", "--fp16", "--verify", "--recipe", "pad-vocab=64", "--recipe", "logits=padded"],
+        ),
         (&golden("gpt2"), &["--runtime-package", "genai", "--bf16"]),
-        (&golden("phi3-longrope"), &["--logits", "last"]),
+        (&golden("phi3-longrope"), &["--recipe", "logits=last"]),
         (&golden("llama"), &["--weights", "link"]),
-        (&golden("llama"), &["--int4", "--block-size", "16", "--bits-for", "down_proj=8", "--keep-float", "o_proj"]),
-        (&golden("llama"), &["--int8-weights", "--block-size", "row", "--zero-points"]),
+        (&golden("llama"), &["--int4", "--block-size", "16", "--keep", "down_proj=int8", "--keep", "o_proj"]),
+        (&golden("llama"), &["--int8-weights", "--block-size", "row", "--recipe=zero-points=true"]),
         // Sums of products of reduced codes saturate on no processor.
         (
             &golden("vit"),
             &[
                 "--int8",
-                "--weight-scales",
-                "reduced",
+                "--recipe",
+                "weight-scales=reduced",
                 "--calibrate",
                 text(&data),
                 "--evaluate",

@@ -24,7 +24,7 @@ fn is_verified(opset: i64, nodes: Vec<NodeProto>, constants: Vec<TensorProto>) {
     let graph: GraphProto = graph(vec![f32("x", "n, m, 4")], constants, nodes, &["y"]);
     fs::write(&source, model(opset, graph).encode_to_vec()).unwrap();
     for target in ["onnx", "ort"] {
-        let options = ["--target", target, "--verify", "--verify-passes"];
+        let options = ["--target", target, "--verify", "--debug=verify"];
         planish_compile(&source, &folder.path().join(target), &options).exits(0, &[]);
     }
 }

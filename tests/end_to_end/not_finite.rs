@@ -33,12 +33,17 @@ fn a_weight_that_is_not_finite_is_named() {
         let out = folder.path().join("out");
         let element = format!("its element [0, 1] is {named}");
         let bits: &[&[&str]] = match named {
-            "NaN" => &[&["--int4"], &["--int8-weights", "--zero-points"], &["--int8"], &["--int4", "--target", "onnx"]],
+            "NaN" => &[
+                &["--int4"],
+                &["--int8-weights", "--recipe=zero-points=true"],
+                &["--int8"],
+                &["--int4", "--target", "onnx"],
+            ],
             _ => &[&["--int4", "--weight-method", "hqq"], &["--int8"]],
         };
         for more in bits {
             planish_compile(&model, &out, more)
-                .exits(1, &[BROKEN, "model.safetensors", &element, "--allow-non-finite"]);
+                .exits(1, &[BROKEN, "model.safetensors", &element, "--recipe allow-non-finite=true"]);
             assert!(!out.exists(), "{more:?}");
         }
         // Floats are what they are.
@@ -52,7 +57,7 @@ fn such_a_weight_may_stay_a_float() {
     let model = llama(folder.path(), f32::NAN);
     for (more, reason) in [("--int4", "its element [0, 1] is NaN"), ("--int8", "its element [0, 1] is NaN")] {
         let out = folder.path().join("out");
-        let done = planish_compile(&model, &out, &[more, "--allow-non-finite", "--force"]);
+        let done = planish_compile(&model, &out, &[more, "--recipe=allow-non-finite=true", "--force"]);
         done.exits(0, &["layers.1.mlp.up_proj.weight` is not quantized", reason]);
         let manifest = serde_json::to_string(&Manifest::read(&out).unwrap()).unwrap();
         assert!(manifest.contains(reason), "{more}");
@@ -92,8 +97,9 @@ fn so_is_a_number_of_a_table_or_a_recurrent_layer() {
             let out = folder.path().join(format!("{operator}-{broken}"));
             let element = if broken == "t" { "its element [0, 3] is NaN" } else { "its element [0, 0, 3] is NaN" };
             let named = format!("`{broken}`");
-            planish_compile(&path, &out, &["--int8"]).exits(1, &["the weight", &named, element, "--allow-non-finite"]);
-            let allowed = ["--int8", "--allow-non-finite", "--verify-passes"];
+            planish_compile(&path, &out, &["--int8"])
+                .exits(1, &["the weight", &named, element, "--recipe allow-non-finite=true"]);
+            let allowed = ["--int8", "--recipe=allow-non-finite=true", "--debug=verify"];
             planish_compile(&path, &out, &allowed).exits(0, &[&format!("{named} is not quantized"), element]);
             let manifest = Manifest::read(&out).unwrap();
             let weights = &manifest.parts[0].quantization.as_ref().unwrap().weights;
@@ -132,8 +138,8 @@ fn what_compile_takes_is_evaluated() {
     fs::write(&path, model(17, graph(inputs, constants, nodes, &["y"])).encode_to_vec()).unwrap();
     let out = folder.path().join("out");
     planish_compile(&path, &out, &[])
-        .exits(1, &["the weight `scales`", "its element [39] is NaN", "--allow-non-finite"]);
-    planish_compile(&path, &out, &["--allow-non-finite"]).exits(0, &[]);
+        .exits(1, &["the weight `scales`", "its element [39] is NaN", "--recipe allow-non-finite=true"]);
+    planish_compile(&path, &out, &["--recipe=allow-non-finite=true"]).exits(0, &[]);
     let data = folder.path().join("ids.safetensors");
     let evaluated = |last: i64| {
         let ids: Vec<u8> = [1, 2, 3, 4, 5, 6, 7, last].into_iter().flat_map(i64::to_le_bytes).collect();
@@ -197,11 +203,11 @@ fn a_scale_that_is_not_finite_is_named() {
         let out = folder.path().join("out");
         for target in ["ort", "onnx"] {
             let named = format!("{q_proj}.weight");
-            let parts = [named.as_str(), "its scale", "is NaN", "--allow-non-finite"];
+            let parts = [named.as_str(), "its scale", "is NaN", "--recipe allow-non-finite=true"];
             planish_compile(&model, &out, &["--target", target]).exits(1, &parts);
             assert!(!out.exists(), "{fixture}");
         }
-        planish_compile(&model, &out, &["--allow-non-finite"]).exits(0, &[]);
+        planish_compile(&model, &out, &["--recipe=allow-non-finite=true"]).exits(0, &[]);
     }
 }
 
@@ -215,8 +221,8 @@ fn so_is_the_scale_of_a_block_of_gguf() {
     let half = bytes.len() / 2;
     bytes[half..].fill(0xff);
     fs::write(&model, bytes).unwrap();
-    planish_compile(&model, &out, &[]).exits(1, &["its scale", "is NaN", "--allow-non-finite"]);
-    planish_compile(&model, &out, &["--allow-non-finite"]).exits(0, &[]);
+    planish_compile(&model, &out, &[]).exits(1, &["its scale", "is NaN", "--recipe allow-non-finite=true"]);
+    planish_compile(&model, &out, &["--recipe=allow-non-finite=true"]).exits(0, &[]);
 }
 
 /// Large numbers are numbers.
@@ -224,7 +230,9 @@ fn so_is_the_scale_of_a_block_of_gguf() {
 fn large_weights_have_finite_codes() {
     let folder = scratch();
     let model = llama(folder.path(), 3e38);
-    for more in [&["--int4"][..], &["--int4", "--weight-method", "hqq", "--zero-points"], &["--int8-weights"]] {
+    for more in
+        [&["--int4"][..], &["--int4", "--weight-method", "hqq", "--recipe=zero-points=true"], &["--int8-weights"]]
+    {
         let out = folder.path().join("out");
         planish_compile(&model, &out, &[more, &["--force", "--target", "onnx"]].concat()).exits(0, &[]);
         planish(["inspect", text(&out)]).exits(0, &[]);

@@ -99,7 +99,7 @@ fn all_models_verify_with_a_padded_vocabulary() {
         }
         for target in CPU_TARGETS {
             let out = folder.path().join(format!("{name}-{target}"));
-            let more = ["--target", target.name, "--pad-vocab", "64", "--verify", "--verify-passes"];
+            let more = ["--target", target.name, "--recipe", "pad-vocab=64", "--verify", "--debug=verify"];
             planish_compile(&model, &out, &more).exits(0, &[]);
             let manifest = Manifest::read(&out).unwrap();
             for part in &manifest.parts {
@@ -114,7 +114,7 @@ fn all_models_verify_with_a_padded_vocabulary() {
             assert_eq!(scores, language.contains(&manifest.task.unwrap()), "{name}");
             if scores {
                 scored += 1;
-                let more = [&more[..], &["--logits", "padded", "--force"]].concat();
+                let more = [&more[..], &["--recipe", "logits=padded", "--force"]].concat();
                 planish_compile(&model, &out, &more).exits(0, &[]);
             }
         }
@@ -128,7 +128,8 @@ fn padded_logits_are_declared_and_never_generated() {
     for name in ["gpt2", "gemma2", "t5", "bart"] {
         let (plain, padded) = (folder.path().join(name), folder.path().join(format!("{name}-padded")));
         planish_compile(&golden(name), &plain, &[]).exits(0, &[]);
-        planish_compile(&golden(name), &padded, &["--pad-vocab", "64", "--logits", "padded"]).exits(0, &[]);
+        planish_compile(&golden(name), &padded, &["--recipe", "pad-vocab=64", "--recipe", "logits=padded"])
+            .exits(0, &[]);
         let part = Manifest::read(&padded).unwrap().parts.pop().unwrap();
         let logits = part.outputs.iter().find(|port| port.name == "logits").unwrap();
         let vocabulary = part.vocabulary.unwrap();
@@ -169,23 +170,24 @@ fn what_cannot_be_padded_is_said() {
     let folder = scratch();
     let out = folder.path().join("out");
     let compile = |name: &str, more: &[&str]| planish_compile(&golden(name), &out, &[more, &["--force"]].concat());
-    compile("gpt2", &["--logits", "padded"]).exits(2, &["--logits padded needs a padded vocabulary", "--pad-vocab 64"]);
-    let off = ["--logits", "padded", "--pad-vocab", "off"];
-    compile("gpt2", &off).exits(2, &["--logits padded needs a padded vocabulary"]);
-    compile("gpt2", &["--pad-vocab", "many"]).exits(2, &["expected a number of rows, or off"]);
-    compile("gpt2", &["--logits", "cut"]).exits(2, &["invalid value 'cut'", "all, last, sliced, padded"]);
-    let classifier = ["--logits", "padded", "--pad-vocab", "64"];
+    compile("gpt2", &["--recipe", "logits=padded"])
+        .exits(2, &["--recipe logits=padded needs a padded vocabulary", "--recipe pad-vocab=64"]);
+    let off = ["--recipe", "logits=padded", "--recipe", "pad-vocab=off"];
+    compile("gpt2", &off).exits(2, &["--recipe logits=padded needs a padded vocabulary"]);
+    compile("gpt2", &["--recipe", "pad-vocab=many"]).exits(2, &["expected a number of rows, or off"]);
+    compile("gpt2", &["--recipe", "logits=cut"]).exits(2, &["`logits` of the recipe", "all, last, sliced, padded"]);
+    let classifier = ["--recipe", "logits=padded", "--recipe", "pad-vocab=64"];
     compile("bert-classify", &classifier)
-        .exits(1, &["has no logits that could be padded", "leave out --logits padded"]);
-    compile("vit", &["--pad-vocab", "64"]).exits(0, &["nothing was padded"]);
+        .exits(1, &["has no logits that could be padded", "leave out --recipe logits"]);
+    compile("vit", &["--recipe", "pad-vocab=64"]).exits(0, &["nothing was padded"]);
     let model = Draft::of("gpt2").write(folder.path().join("model"));
-    let linked = planish_compile(&model, &out, &["--pad-vocab", "64", "--weights", "link", "--force"]);
+    let linked = planish_compile(&model, &out, &["--recipe", "pad-vocab=64", "--weights", "link", "--force"]);
     linked.exits(0, &["transposed, joined or padded for the graph: copied, not linked"]);
     let manifest = |more: &[&str]| {
         compile("gpt2", more).succeeds();
         Manifest::read(&out).unwrap().parts.pop().unwrap().vocabulary
     };
-    assert_eq!((manifest(&[]), manifest(&["--pad-vocab", "0"])), (None, None));
+    assert_eq!((manifest(&[]), manifest(&["--recipe", "pad-vocab=0"])), (None, None));
 }
 
 #[test]
@@ -193,10 +195,10 @@ fn onnxruntime_genai_is_told_how_wide_logits_are() {
     let folder = scratch();
     let out = folder.path().join("out");
     let size = |more: &[&str]| {
-        let more = [&["--runtime-package", "genai", "--pad-vocab", "64", "--force"], more].concat();
+        let more = [&["--runtime-package", "genai", "--recipe", "pad-vocab=64", "--force"], more].concat();
         planish_compile(&golden("gpt2"), &out, &more).exits(0, &[]);
         let config: Value = serde_json::from_slice(&fs::read(out.join("genai_config.json")).unwrap()).unwrap();
         config["model"]["vocab_size"].clone()
     };
-    assert_eq!((size(&[]), size(&["--logits", "padded"])), (137.into(), 192.into()));
+    assert_eq!((size(&[]), size(&["--recipe", "logits=padded"])), (137.into(), 192.into()));
 }

@@ -26,7 +26,7 @@ fn manifest(folder: &Path) -> Value {
 fn holds(name: &str, half: &str) {
     let folder = scratch();
     let out = folder.path().join("out");
-    planish_compile(&golden(name), &out, &["--target", "onnx", half, "--verify", "--verify-passes"]).exits(0, &[]);
+    planish_compile(&golden(name), &out, &["--target", "onnx", half, "--verify", "--debug=verify"]).exits(0, &[]);
     let manifest = manifest(&out);
     assert_eq!(manifest["precision"], half[2..], "{name}");
     for part in manifest["parts"].as_array().unwrap() {
@@ -88,7 +88,7 @@ fn a_model_that_bfloat16_does_not_hold_is_refused_and_held_by_what_is_kept() {
     assert!(document["artifact"].is_null() && !folder.path().join("out").exists(), "nothing was written");
     let cases = document["manifest"]["verification"]["cases"].as_array().unwrap();
     assert!(cases.iter().any(|case| case["outputs"][0]["miss"].is_string()), "{document}");
-    compile(&["--keep-fp32", "Attention"]).exits(0, &[]);
+    compile(&["--keep", "Attention=fp32"]).exits(0, &[]);
     let out = folder.path().join("out");
     let unavailable = ["computes in bfloat16", "--target ort"];
     planish(["generate", text(&out), "--ids", "1,2"]).exits(4, &unavailable);
@@ -125,8 +125,8 @@ fn target_ort_stores_half_and_computes_float32() {
     let large = graph.weights().filter(|(_, _, weight)| weight.elements() >= 256);
     assert!(large.into_iter().all(|(_, value, _)| [DType::F16, DType::I64].contains(&value.ty.tensor().dtype)));
     let more = |more: &[&str]| planish_compile(&golden("gpt2"), &folder.path().join("other"), more);
-    more(&["--fp16", "--keep-io", "half"]).exits(2, &["target ort computes in float32", "--target onnx"]);
-    let limited = ["--fp16", "--max-abs", "100", "--calibrate", "data.txt"];
+    more(&["--fp16", "--recipe", "io=half"]).exits(2, &["target ort computes in float32", "--target onnx"]);
+    let limited = ["--fp16", "--recipe", "max-abs=100", "--calibrate", "data.txt"];
     more(&limited).exits(2, &["target ort computes in float32", "leave out --max-abs"]);
 }
 
@@ -134,7 +134,7 @@ fn target_ort_stores_half_and_computes_float32() {
 fn inputs_and_outputs_are_halved_on_request() {
     let folder = scratch();
     let out = folder.path().join("out");
-    planish_compile(&golden("llama"), &out, &["--target", "onnx", "--fp16", "--keep-io", "half", "--verify"])
+    planish_compile(&golden("llama"), &out, &["--target", "onnx", "--fp16", "--recipe", "io=half", "--verify"])
         .succeeds();
     let manifest = manifest(&out);
     let part = &manifest["parts"][0];
@@ -160,7 +160,7 @@ fn padded_vocabularies_are_halved() {
     {
         for logits in ["sliced", "padded"] {
             let arguments =
-                ["--target", target, "--fp16", "--pad-vocab", "64", "--logits", logits, "--verify", "--force"];
+                ["--target", target, "--fp16", "--recipe", "pad-vocab=64", "--logits", logits, "--verify", "--force"];
             planish_compile(&golden(name), &folder.path().join("out"), &arguments).exits(0, &[]);
         }
     }
@@ -241,15 +241,16 @@ fn what_is_named_stays_in_float32() {
         let arguments = [&["--target", "onnx", "--force"], more].concat();
         planish_compile(&golden("bert"), &folder.path().join("out"), &arguments)
     };
-    let done = compile(&["--fp16", "--keep-fp32", r"layer\.0\.output\.dense", "--verify"]).succeeds();
+    let done = compile(&["--fp16", "--keep", r"layer\.0\.output\.dense=fp32", "--verify"]).succeeds();
     assert!(done.stdout.contains("float32: linear"), "{}", done.stdout);
     assert!(done.stdout.contains(r"asked for by `layer\.0\.output\.dense`"), "{}", done.stdout);
-    compile(&["--fp16", "--keep-fp32", "nothing"]).exits(1, &["nothing is named as --keep-fp32 `nothing` says"]);
-    compile(&["--fp16", "--keep-fp32", "("]).exits(2, &["--keep-fp32", "unclosed group"]);
-    compile(&["--keep-fp32", "x"]).exits(2, &["--fp16"]);
-    compile(&["--fp16", "--bf16"]).exits(2, &["cannot be used with"]);
-    compile(&["--fp16", "--max-abs", "-1", "--calibrate", "data.txt"]).exits(2, &["--max-abs is a positive number"]);
-    compile(&["--fp16", "--max-abs", "5"]).exits(2, &["--calibrate"]);
+    compile(&["--fp16", "--keep", "nothing=fp32"]).exits(1, &["nothing is named as --keep `nothing` says"]);
+    compile(&["--fp16", "--keep", "(=fp32"]).exits(2, &["--keep", "unclosed group"]);
+    compile(&["--keep", "x=fp32"]).exits(2, &["fp16"]);
+    compile(&["--fp16", "--bf16"]).exits(2, &["--precision takes one of fp16 and bf16"]);
+    compile(&["--fp16", "--recipe", "max-abs=-1", "--calibrate", "data.txt"])
+        .exits(2, &["--recipe max-abs is a positive number"]);
+    compile(&["--fp16", "--recipe", "max-abs=5"]).exits(2, &["--calibrate"]);
 }
 
 /// The elements of a float32 tensor, scaled.

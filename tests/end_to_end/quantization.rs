@@ -76,23 +76,27 @@ fn options_that_do_not_go_together_are_refused() {
         &["--int8 for target onnx needs data", "--calibrate FILE", "--target ort"],
     );
     refused(&["--fp8", "--target", "onnx"], &["--calibrate"]);
-    refused(&["--int8", "--fp8"], &["--int8", "cannot be used with"]);
-    refused(&["--int8", "--calibrate", text(&ten), "--smooth", "2"], &["expected off, auto, or a number from 0 to 1"]);
-    let apply = ["--int8", "--apply-quantization-plan", text(&plan), "--split-columns", "4"];
-    refused(&apply, &["--apply-quantization-plan", "cannot be used with", "--split-columns"]);
-    refused(&["--int8", "--calibrate", text(&ten), "--keep-float", "("], &["--keep-float", "unclosed group"]);
+    refused(&["--int8", "--fp8"], &["--precision takes one of int8 and fp8"]);
+    refused(
+        &["--int8", "--calibrate", text(&ten), "--recipe", "smooth=2"],
+        &["expected off, auto, or a number from 0 to 1"],
+    );
+    let applied = format!("plan={}", plan.display());
+    let apply = ["--int8", "--recipe", &applied, "--recipe", "split-columns=4"];
+    refused(&apply, &["--recipe plan says", "leave --recipe split-columns out"]);
+    refused(&["--int8", "--calibrate", text(&ten), "--keep", "("], &["--keep", "unclosed group"]);
 
     let (done, table) = planish_calibrate(&bert.model, &ten, &["--measure", "inputs"]);
     done.exits(0, &[]);
     let of_table = ["--int8", "--calibrate", text(&table)];
     let refused_too = |more: &[&str], parts: &[&str]| refused(&[&of_table, more].concat(), parts);
-    refused_too(&["--rounding", "gptq"], &["--rounding gptq runs the calibration data", "is a table"]);
+    refused_too(&["--weight-method", "gptq"], &["--weight-method gptq runs the calibration data", "is a table"]);
     refused_too(&["--max-loss", "cos=0.9"], &["--max-loss needs data that was held out", "--evaluate FILE"]);
     refused_too(&["--max-loss", "cosine=0.9"], &["there is no figure `cosine`"]);
     refused_too(&["--max-loss", "cos"], &["expected NAME=VALUE"]);
     refused_too(&["--max-loss", "kl=1", "--evaluate", text(&ten)], &["this evaluation has no `kl`; it has cos"]);
     refused(&["--int8", "--max-loss", "cos=0.9"], &["--max-loss needs data"]);
-    refused(&["--max-loss", "cos=0.9"], &["--int8|--fp8"]);
+    refused(&["--max-loss", "cos=0.9"], &["--int8, --fp8"]);
     refused(&["--int8", "--field", "body"], &["--field body is for data"]);
 }
 
@@ -130,7 +134,7 @@ fn a_report_comes_with_the_artifact() {
 #[test]
 fn verification_holds_data_out() {
     let bert = Bert::new();
-    let done = bert.int8("out", &["--verify", "--weight-scales", "reduced"]).succeeds();
+    let done = bert.int8("out", &["--verify", "--recipe", "weight-scales=reduced"]).succeeds();
     assert!(done.stdout.contains("calibrated on 8 samples of ten.txt without every fifth sample\n"), "{}", done.stdout);
     assert!(done.stdout.contains("evaluated on 2 samples of ten.txt, every fifth sample (BLAKE3 "), "{}", done.stdout);
     let manifest = bert.manifest("out");
@@ -140,13 +144,15 @@ fn verification_holds_data_out() {
 
     // A plan that makes the scales far too large.
     let plan = bert.path("plan.json");
-    bert.int8("out", &["--quantization-plan", text(&plan)]).succeeds();
+    bert.int8("out", &[]).succeeds();
+    fs::copy(bert.path("out").join("planish.json"), &plan).unwrap();
     let mut coarse: Value = serde_json::from_slice(&fs::read(&plan).unwrap()).unwrap();
-    for input in coarse["parts"]["model"]["inputs"].as_array_mut().unwrap() {
+    for input in coarse["parts"][0]["quantization"]["inputs"].as_array_mut().unwrap() {
         input["scale"] = json!(200.0 * input["scale"].as_f64().unwrap());
     }
     fs::write(&plan, coarse.to_string()).unwrap();
-    let coarse = ["--verify", "--apply-quantization-plan", text(&plan)];
+    let applied = format!("plan={}", plan.display());
+    let coarse = ["--verify", "--recipe", &applied];
     let done = bert.int8("coarse", &coarse).exits(3, &["nothing was written", "cos is 0.", "at least 0.99 required"]);
     assert!(done.stdout.contains("2 samples of ten.txt, every fifth sample"), "{}", done.stdout);
     let done = bert.int8("coarse", &[&coarse[..], &["--json"]].concat()).exits(3, &[]);
@@ -156,7 +162,7 @@ fn verification_holds_data_out() {
 
     fs::write(bert.path("ten.txt"), lines(4)).unwrap();
     bert.int8("few", &["--verify"]).exits(1, &["ten.txt has fewer than 5 samples", "--evaluate"]);
-    bert.compile("dynamic", &["--int8", "--verify", "--weight-scales", "reduced"])
+    bert.compile("dynamic", &["--int8", "--verify", "--recipe", "weight-scales=reduced"])
         .exits(0, &["no data is held out; add --evaluate FILE"]);
 }
 
@@ -173,8 +179,8 @@ fn reduced_scales_have_codes_of_7_bits() {
         matrices.flat_map(|(_, _, weight)| weight.read_numbers().unwrap()).fold(0.0, |most, code| code.abs().max(most))
     };
     assert_eq!(largest(&[]), 127.0);
-    assert_eq!(largest(&["--weight-scales", "reduced"]), 64.0);
-    assert_eq!(largest(&["--weight-scales", "reduced", "--rounding", "gptq"]), 64.0);
+    assert_eq!(largest(&["--recipe", "weight-scales=reduced"]), 64.0);
+    assert_eq!(largest(&["--recipe", "weight-scales=reduced", "--weight-method", "gptq"]), 64.0);
 }
 
 #[test]
@@ -226,7 +232,7 @@ fn inputs_stay_in_float_until_the_limit_is_met() {
 fn plans_have_the_loss_of_each_input() {
     let bert = Bert::new();
     let plan = bert.path("plan.json");
-    let done = bert.int8("out", &["--explain-quantization", "--quantization-plan", text(&plan)]).exits(0, &[]);
+    let done = bert.int8("out", &["--explain=quantization"]).exits(0, &[]);
     let manifest = bert.manifest("out");
     for input in inputs(&manifest) {
         let loss = input.layer_loss.unwrap();
@@ -235,13 +241,13 @@ fn plans_have_the_loss_of_each_input() {
         let row = done.stderr.lines().find(|line| line.starts_with(&format!("| {} ", input.value))).unwrap();
         assert!(row.replace("  ", " ").replace("  ", " ").contains(&shown), "{row}: {shown}");
     }
-    let mut edited: Value = serde_json::from_slice(&fs::read(&plan).unwrap()).unwrap();
-    edited["parts"]["model"]["inputs"][0]["layer_loss"] = json!(7.0);
+    let mut edited: Value = serde_json::from_slice(&fs::read(bert.path("out").join("planish.json")).unwrap()).unwrap();
+    edited["parts"][0]["quantization"]["inputs"][0]["layer_loss"] = json!(7.0);
     fs::write(&plan, edited.to_string()).unwrap();
-    bert.int8("given", &["--apply-quantization-plan", text(&plan)]).succeeds();
+    bert.int8("given", &["--recipe", &format!("plan={}", plan.display())]).succeeds();
     assert_eq!(inputs(&bert.manifest("given")), inputs(&manifest), "losses of a given plan are ignored");
 
-    let done = bert.compile("dynamic", &["--int8", "--explain-quantization"]).exits(0, &["| loss |"]);
+    let done = bert.compile("dynamic", &["--int8", "--explain=quantization"]).exits(0, &["| loss |"]);
     assert!(done.stderr.contains("| -    |"), "{}", done.stderr);
     assert!(inputs(&bert.manifest("dynamic")).iter().all(|input| input.layer_loss.is_none()));
     bert.compile("fp8", &["--fp8", "--target", "onnx", "--calibrate", text(&bert.path("ten.txt"))]).succeeds();
@@ -254,11 +260,11 @@ fn quantized_files_are_the_same_on_any_number_of_threads() {
     let bert = Bert::new();
     let ten = bert.path("ten.txt");
     same_bytes(&bert.model, &["--int8"]);
-    same_bytes(&bert.model, &["--int8", "--calibrate", text(&ten), "--rounding", "gptq", "--bias-correction"]);
+    same_bytes(&bert.model, &["--int8", "--calibrate", text(&ten), "--weight-method", "gptq"]);
     let folder = scratch();
     let pixels = stored_inputs("vit", &["pixel_values"], folder.path());
     let vit: &Path = &golden("vit");
-    same_bytes(vit, &["--int8", "--target", "onnx", "--calibrate", text(&pixels), "--max-layer-loss", "0"]);
+    same_bytes(vit, &["--int8", "--target", "onnx", "--calibrate", text(&pixels), "--recipe", "max-layer-loss=0"]);
     same_bytes(vit, &["--fp8", "--target", "onnx", "--calibrate", text(&pixels)]);
 }
 
@@ -266,31 +272,28 @@ fn quantized_files_are_the_same_on_any_number_of_threads() {
 fn a_plan_that_does_not_fit_is_refused() {
     let bert = Bert::new();
     let (plan, other) = (bert.path("plan.json"), bert.path("other.json"));
-    bert.int8("out", &["--quantization-plan", text(&plan)]).succeeds();
+    bert.int8("out", &[]).succeeds();
+    fs::copy(bert.path("out").join("planish.json"), &plan).unwrap();
+    let applied = format!("plan={}", other.display());
     let apply = |change: &dyn Fn(&mut Value), more: &[&str]| {
         let mut document: Value = serde_json::from_slice(&fs::read(&plan).unwrap()).unwrap();
         change(&mut document);
         fs::write(&other, document.to_string()).unwrap();
-        bert.compile("other", &[&["--int8", "--apply-quantization-plan", text(&other)], more].concat())
+        bert.compile("other", &[&["--int8", "--recipe", &applied], more].concat())
     };
-    let first = "/parts/model/inputs/0";
+    let first = "/parts/0/quantization/inputs/0";
     let renamed = |plan: &mut Value| plan.pointer_mut(first).unwrap()["value"] = json!("elsewhere");
     apply(&renamed, &[]).exits(1, &["does not fit", "no input of linear layers `elsewhere`"]);
     let split = |plan: &mut Value| plan.pointer_mut(first).unwrap()["split"] = json!([99_999]);
     apply(&split, &[]).exits(1, &["does not fit", "`split` has columns"]);
     apply(&|_| (), &["--target", "onnx"]).exits(1, &["does not fit", "codes of u8", "take i8"]);
-    let part = |plan: &mut Value| {
-        let parts = plan["parts"].as_object_mut().unwrap();
-        let model = parts.remove("model").unwrap();
-        parts.insert("decoder".to_owned(), model);
-    };
+    let part = |plan: &mut Value| plan["parts"][0]["name"] = json!("decoder");
     apply(&part, &[]).exits(1, &["no part `model`; it has decoder"]);
     let shorter = |plan: &mut Value| {
-        plan["parts"]["model"]["inputs"].as_array_mut().unwrap().pop();
+        plan["parts"][0]["quantization"]["inputs"].as_array_mut().unwrap().pop();
     };
     apply(&shorter, &[]).succeeds();
     let last = inputs(&bert.manifest("other")).last().unwrap().activation.to_string();
     assert_eq!(last, "float: the plan does not have it");
-    bert.int8("kept", &["--keep-float", "nowhere"])
-        .exits(0, &["no linear layer is named as --keep-float `nowhere` says"]);
+    bert.int8("kept", &["--keep", "nowhere"]).exits(0, &["no linear layer is named as --keep `nowhere` says"]);
 }

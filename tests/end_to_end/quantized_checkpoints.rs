@@ -23,7 +23,7 @@ fn compiles_and_verifies(model: &Path, expected: &[&str]) {
     for target in CPU_TARGETS {
         let folder = scratch();
         let out = folder.path().join("artifact");
-        planish_compile(model, &out, &["--target", target.name, "--verify-passes"]).exits(0, expected);
+        planish_compile(model, &out, &["--target", target.name, "--debug=verify"]).exits(0, expected);
         planish(["verify", text(&out)]).exits(0, &[]);
     }
 }

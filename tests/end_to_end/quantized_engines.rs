@@ -87,7 +87,16 @@ fn multiplies_codes(out: &Path, codes: &str) -> (usize, usize) {
 fn built(model: &Path, data: &Path, folder: &Path, more: &[&str]) -> [(usize, usize); 2] {
     [("--int8", "Int8"), ("--fp8", "FP8")].map(|(option, codes)| {
         let out = folder.join(codes);
-        let fixed = ["--target", "trt", "--gpu", "sm89", "--keep-onnx", "--verify", "--calibrate", text(data), option];
+        let fixed = [
+            "--target",
+            "trt",
+            "--recipe=engine.gpu=sm89",
+            "--recipe=engine.keep-onnx=true",
+            "--verify",
+            "--calibrate",
+            text(data),
+            option,
+        ];
         let done = planish_compile(model, &out, &[&fixed, more].concat()).exits(0, &[]);
         assert!(done.stdout.contains("verified"), "{}", done.stdout);
         multiplies_codes(&out, codes)
@@ -184,38 +193,5 @@ fn minilm() {
     let folder = scratch();
     let data = sentences(folder.path());
     let model = repository().join(".deps/minilm");
-    assert_eq!(built(&model, &data, folder.path(), &["--max-length", "8"]), [(25, 37); 2]);
-}
-
-/// Both products of an attention and its softmax are one kernel, whose operands and results are codes.
-#[test]
-fn attention_on_codes() {
-    let folder = scratch();
-    let (data, out) = (sentences(folder.path()), folder.path().join("out"));
-    let fixed = ["--target", "trt", "--gpu", "sm89", "--int8", "--calibrate", text(&data), "--quantize-attention"];
-    let more = ["--verify", "--max-length", "8", "--explain-quantization"];
-    let done = planish_compile(&repository().join(".deps/minilm"), &out, &[&fixed[..], &more].concat()).exits(0, &[]);
-    assert_eq!(done.stderr.matches(".attention: values").count(), 6, "{}", done.stderr);
-    let record: Value = serde_json::from_slice(&fs::read(out.join("model.layers.json")).unwrap()).unwrap();
-    let layers = record["layers"].as_array().unwrap();
-    let fused: Vec<&Value> = layers.iter().filter(|layer| layer["name"].as_str().unwrap().contains("mha")).collect();
-    assert_eq!(fused.len(), 6);
-    for layer in fused {
-        // The third is the mask.
-        let types = (types(layer, "inputs"), types(layer, "outputs"));
-        assert_eq!(types, (vec!["Int8", "Int8", "Float", "Int8"], vec!["Int8"]), "{layer}");
-    }
-}
-
-#[test]
-fn attention_that_stays_float_is_explained() {
-    let folder = scratch();
-    let (data, out) =
-        (integers(&[("input_ids", 131), ("token_type_ids", 2)], folder.path()), folder.path().join("out"));
-    let fixed = ["--int8", "--calibrate", text(&data), "--quantize-attention"];
-    let compile = |more: &[&str]| planish_compile(&golden("bert"), &out, &[&fixed, more].concat());
-    let why = "float: TensorRT has no kernel for attention on codes with heads of 12 features";
-    compile(&["--target", "onnx", "--verify", "--explain-quantization"]).exits(0, &[why]);
-    compile(&["--force"]).exits(2, &["--quantize-attention is not for target ort"]);
-    compile(&["--target", "onnx", "--attention-fp32", "--force"]).exits(2, &["cannot be used with"]);
+    assert_eq!(built(&model, &data, folder.path(), &[]), [(25, 37); 2]);
 }

@@ -181,7 +181,7 @@ fn the_input_of_a_layer_of_codes_alone_is_not_rounded() {
             let attributes = &compiled.0.node[0].attribute;
             attributes.iter().find(|attribute| attribute.name == "accuracy_level").unwrap().i
         };
-        assert_eq!([level(&[]), level(&["--accuracy-level", "int8"])], [1, 4], "{name}");
+        assert_eq!([level(&[]), level(&["--recipe", "accuracy-level=int8"])], [1, 4], "{name}");
         // A runtime of ONNX alone has no such operator.
         let compiled = Compiled::of(&source, "onnx", &["--verify"]);
         assert!(compiled.operators().contains(&"DequantizeLinear"), "{name}: {:?}", compiled.operators());

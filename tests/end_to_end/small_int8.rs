@@ -14,7 +14,7 @@ use prost::Message;
 use crate::support::{Done, command, golden, planish, planish_compile, repository, scratch, text};
 
 /// INT8 by codes whose sums of products saturate on no processor, so that artifacts can be verified on each.
-const INT8: [&str; 3] = ["--int8", "--weight-scales", "reduced"];
+const INT8: [&str; 3] = ["--int8", "--recipe", "weight-scales=reduced"];
 
 /// Numbers around 0, the same for each seed.
 fn weight(name: &str, dims: &[i64], seed: u32) -> TensorProto {
@@ -56,7 +56,7 @@ fn tables_of_tokens_become_codes() {
     for (name, parts) in [("bert", 1), ("gpt2", 1), ("t5", 3), ("llama", 1)] {
         let folder = scratch();
         let out = folder.path().join("out");
-        planish_compile(&golden(name), &out, &[&INT8[..], &["--verify", "--verify-passes"]].concat()).exits(0, &[]);
+        planish_compile(&golden(name), &out, &[&INT8[..], &["--verify", "--debug=verify"]].concat()).exits(0, &[]);
         let manifest = Manifest::read(&out).unwrap();
         assert_eq!(manifest.parts.len(), parts);
         for part in &manifest.parts {
@@ -65,16 +65,16 @@ fn tables_of_tokens_become_codes() {
             assert!(weights.len() == 1 && weights[0].form == rows, "{name}: {weights:?}");
             assert_eq!(part.coverage.as_ref().unwrap().extent(), Extent::Most, "{name}");
         }
-        planish_compile(&golden(name), &out, &["--int8", "--force", "--quantize-table", "keep"]).exits(0, &[]);
+        planish_compile(&golden(name), &out, &["--int8", "--force", "--keep", "@table=float"]).exits(0, &[]);
         let kept = Manifest::read(&out).unwrap();
         let form = &kept.parts[0].quantization.as_ref().unwrap().weights[0].form;
-        assert!(form.to_string().contains("--quantize-table says so"), "{form}");
+        assert!(form.to_string().contains("--keep @table says so"), "{form}");
     }
     let folder = scratch();
     let refused = |more: &[&str], part: &str| {
         planish_compile(&golden("bert"), &folder.path().join("out"), more).exits(2, &[part]);
     };
-    refused(&["--int8", "--quantize-table", "int4"], "with --int8 choose int8 or keep");
+    refused(&["--int8", "--keep", "@table=int4"], "with --int8 write =int8 or =float");
 }
 
 /// A table that scores tokens too: its codes are in the file once.
@@ -107,8 +107,10 @@ fn a_table_that_a_layer_shares_is_stored_once() {
         // Two copies would be 256,000 bytes.
         assert!((144_384..230_000).contains(&bytes), "{more:?}: {bytes}");
     }
-    planish_compile(&path, &out, &["--force", "--int8", "--quantization-plan", text(&plan)]).exits(0, &[]);
-    let again = ["--force", "--int8", "--apply-quantization-plan", text(&plan)];
+    planish_compile(&path, &out, &["--force", "--int8"]).exits(0, &[]);
+    fs::copy(out.join("planish.json"), &plan).unwrap();
+    let applied = format!("plan={}", plan.display());
+    let again = ["--force", "--int8", "--recipe", &applied];
     planish_compile(&path, &out, &again).exits(0, &[]);
     let edited = fs::read_to_string(&plan).unwrap().replace("\"weight\": \"t\"", "\"weight\": \"x\"");
     fs::write(&plan, edited).unwrap();
@@ -140,7 +142,7 @@ fn recurrent_layers_take_codes() {
         let folder = scratch();
         let path = written(folder.path(), "recurrent", recurrent(operator, gates));
         let out = folder.path().join("out");
-        let done = planish_compile(&path, &out, &["--int8", "--verify", "--verify-passes"]).exits(0, &[]);
+        let done = planish_compile(&path, &out, &["--int8", "--verify", "--debug=verify"]).exits(0, &[]);
         assert!(done.stdout.contains("verified"), "{}", done.stdout);
         let names = operators(&imported(&out, "model.onnx"));
         assert!(names.iter().any(|name| name == expected), "{operator}: {names:?}");
@@ -148,7 +150,7 @@ fn recurrent_layers_take_codes() {
         assert_eq!(weights.len(), 2, "{weights:?}");
         let integers = operator == "LSTM";
         assert!(weights.iter().all(|w| w.form == WeightForm::Rows { codes: DType::I8, integers }), "{weights:?}");
-        planish_compile(&path, &out, &["--int8", "--force", "--keep-float", "^w$"]).exits(0, &[]);
+        planish_compile(&path, &out, &["--int8", "--force", "--keep", "^w$"]).exits(0, &[]);
         let names = operators(&imported(&out, "model.onnx"));
         assert!(names.iter().any(|name| name == operator), "{operator}: {names:?}");
     }
@@ -200,13 +202,14 @@ fn codes_of_the_source_stay_unless_they_are_to_be_quantized_anew() {
         let kept = Manifest::read(&out).unwrap().parts[0].coverage.clone().unwrap();
         assert!(kept.kept > 0);
         let more = if option == "--int8" { &INT8[1..] } else { &["--block-size", "32"] };
-        let done = planish_compile(&source, &out, &[&["--force", option, "--requantize"], more].concat()).exits(0, &[]);
+        let done = planish_compile(&source, &out, &[&["--force", option, "--recipe=requantize=true"], more].concat())
+            .exits(0, &[]);
         assert!(!done.stderr.contains("have codes already"), "{}", done.stderr);
         let coverage = Manifest::read(&out).unwrap().parts[0].coverage.clone().unwrap();
         assert_eq!((coverage.kept, coverage.quantized), (0, kept.kept + kept.quantized));
         planish(["verify", text(&out)]).exits(0, &[]);
     }
-    planish_compile(&golden("llama"), &out, &["--force", "--int4", "--requantize"])
-        .exits(0, &["--requantize changed nothing"]);
-    planish_compile(&source, &out, &["--force", "--requantize"]).exits(2, &["--requantize"]);
+    planish_compile(&golden("llama"), &out, &["--force", "--int4", "--recipe=requantize=true"])
+        .exits(0, &["--recipe requantize changed nothing"]);
+    planish_compile(&source, &out, &["--force", "--recipe=requantize=true"]).exits(2, &["--recipe requantize is for"]);
 }

@@ -203,9 +203,9 @@ fn a_graph_of_a_fixed_shape_has_no_batch() {
 #[test]
 fn types_that_the_server_does_not_take_are_refused() {
     let folder = scratch();
-    let more = ["--target", "onnx", "--bf16", "--keep-io", "half"];
+    let more = ["--target", "onnx", "--bf16", "--recipe", "io=half"];
     planish_compile(&golden("gpt2"), &folder.path().join("out"), &[&PACKAGE[..], &more].concat())
-        .exits(1, &["backend onnxruntime has no tensors of bf16", "--keep-io f32"]);
+        .exits(1, &["backend onnxruntime has no tensors of bf16", "without --recipe io=half"]);
     assert_eq!(names(folder.path()), [""; 0]);
 }
 

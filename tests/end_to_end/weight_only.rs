@@ -32,11 +32,11 @@ fn artifacts_verify_on_each_target() {
         ("llama", "ort", &["--int4", "--block-size", "16"][..]),
         ("llama", "onnx", &["--int4", "--block-size", "16"]),
         ("llama", "ort", &["--int4", "--block-size", "16", "--fp16"]),
-        ("llama", "onnx", &["--int4", "--zero-points", "--block-size", "16", "--opset", "21"]),
-        ("qwen2", "ort", &["--int8-weights", "--accuracy-level", "float"]),
-        ("qwen2", "ort", &["--int4", "--zero-points", "--weight-method", "hqq"]),
+        ("llama", "onnx", &["--int4", "--recipe=zero-points=true", "--block-size", "16", "--opset", "21"]),
+        ("qwen2", "ort", &["--int8-weights", "--recipe", "accuracy-level=float"]),
+        ("qwen2", "ort", &["--int4", "--recipe=zero-points=true", "--weight-method", "hqq"]),
         ("gpt2", "ort", &["--int8-weights", "--block-size", "row"]),
-        ("gpt2", "ort", &["--int8-weights", "--zero-points", "--block-size", "128"]),
+        ("gpt2", "ort", &["--int8-weights", "--recipe=zero-points=true", "--block-size", "128"]),
         ("bert", "ort", &["--int8-weights"]),
         ("t5", "ort", &["--int8-weights", "--weight-method", "nearest"]),
     ] {
@@ -52,12 +52,14 @@ fn artifacts_verify_on_each_target() {
 /// The reference interpreter computes what ONNX Runtime computes, up to the rounding of floats.
 #[test]
 fn the_interpreter_computes_the_operators_too() {
-    for more in
-        [&["--int4", "--block-size", "16"][..], &["--int4", "--zero-points", "--block-size", "16"], &["--int8-weights"]]
-    {
+    for more in [
+        &["--int4", "--block-size", "16"][..],
+        &["--int4", "--recipe=zero-points=true", "--block-size", "16"],
+        &["--int8-weights"],
+    ] {
         let folder = scratch();
         let out = folder.path().join("out");
-        planish_compile(&golden("llama"), &out, &[more, &["--accuracy-level", "float"]].concat()).exits(0, &[]);
+        planish_compile(&golden("llama"), &out, &[more, &["--recipe", "accuracy-level=float"]].concat()).exits(0, &[]);
         let (model, again) = (out.join("model.onnx"), folder.path().join("again"));
         // The graph is compiled as it is, and held against itself on the interpreter.
         planish_compile(&model, &again, &["--verify"]).exits(0, &[]);
@@ -76,20 +78,19 @@ fn each_weight_has_the_bits_that_are_asked_for() {
     assert_eq!(codes(&usual, "layers.0.mlp.down_proj"), Some(DType::I4));
     assert_eq!(codes(&usual, "lm_head"), Some(DType::I8));
     assert_eq!(codes(&usual, "embed_tokens"), Some(DType::I8));
-    let other =
-        compile(&["--int4", "--quantize-head", "int4", "--quantize-table", "keep", "--bits-for", "down_proj=8"]);
+    let other = compile(&["--int4", "--keep", "@head=int4", "--keep", "@table=float", "--keep", "down_proj=int8"]);
     assert_eq!(codes(&other, "layers.0.mlp.down_proj"), Some(DType::I8));
     assert_eq!(codes(&other, "layers.0.mlp.up_proj"), Some(DType::I4));
     assert_eq!((codes(&other, "lm_head"), codes(&other, "embed_tokens")), (Some(DType::I4), None));
-    let kept = compile(&["--int8-weights", "--zero-points", "--keep-float", "mlp", "--bits-for", "o_proj=keep"]);
+    let kept = compile(&["--int8-weights", "--recipe=zero-points=true", "--keep", "mlp", "--keep", "o_proj=float"]);
     assert_eq!(codes(&kept, "q_proj"), Some(DType::U8));
     assert_eq!((codes(&kept, "mlp.up_proj"), codes(&kept, "o_proj")), (None, None));
     let reason = |name: &str| match &kept.iter().find(|w| w.weight.contains(name)).unwrap().form {
         WeightForm::Float { reason } => reason.clone(),
         form => panic!("{form}"),
     };
-    assert_eq!(reason("mlp.up_proj"), "`mlp` of --keep-float matches");
-    assert_eq!(reason("o_proj"), "`o_proj` of --bits-for matches");
+    assert_eq!(reason("mlp.up_proj"), "`mlp` of --keep matches");
+    assert_eq!(reason("o_proj"), "`o_proj` of --keep matches");
     // A tied table is the head.
     let tied = folder.path().join("tied");
     planish_compile(&golden("gpt2"), &tied, &["--int4", "--block-size", "16"]).exits(0, &[]);
@@ -151,7 +152,7 @@ fn data_chooses_codes() {
     let loss = |method: &str| {
         let out = folder.path().join(method);
         let calibrate: &[&str] = if method == "nearest" { &[] } else { &["--calibrate", text(&data)] };
-        let more = [&["--int4", "--weight-method", method, "--quantize-head", "keep"], calibrate].concat();
+        let more = [&["--int4", "--weight-method", method, "--keep", "@head=float"], calibrate].concat();
         planish_compile(&model, &out, &more).exits(0, &[]);
         let planned = weights(&out);
         let methods = planned.iter().filter_map(|w| match &w.form {
@@ -203,7 +204,7 @@ fn limits_choose_the_bits_of_weights() {
         &["no set of weights of 8 bits meets --max-loss", &format!("even with all {narrow} of 8 bits, kl is")],
     );
     // What 4 bits become does not depend on how many weights have them.
-    let others = ["--bits-for", "[qkvo]_proj|gate_proj=8"];
+    let others = ["--keep", "[qkvo]_proj|gate_proj=int8"];
     let (done, out) = compile_with("--int4", &half, &others);
     done.exits(0, &[]);
     assert!(weights(&out).iter().all(|planned| !planned.form.to_string().starts_with("float: chosen")));
@@ -239,9 +240,9 @@ fn options_that_change_nothing_say_so() {
         done.exits(0, parts);
     };
     let llama = golden("llama");
-    warned(&llama, &["--int4", "--bits-for", "dwon_proj=8"], &["no weight is named as --bits-for `dwon_proj` says"]);
-    warned(&golden("bert"), &["--int4", "--quantize-head", "int4"], &["--quantize-head changed nothing"]);
-    warned(&llama, &["--int4", "--keep-float", "."], &["--int4 quantized nothing", "of --keep-float matches"]);
+    warned(&llama, &["--int4", "--keep", "dwon_proj=int8"], &["no weight is named as --keep `dwon_proj` says"]);
+    warned(&golden("bert"), &["--int4", "--keep", "@head=int4"], &["--keep @head changed nothing"]);
+    warned(&llama, &["--int4", "--keep", "."], &["--int4 quantized nothing", "of --keep matches"]);
     assert!(weights(&out).iter().all(|planned| planned.form.codes().is_none()));
 }
 
@@ -271,21 +272,26 @@ fn options_that_do_not_go_together_are_refused() {
         planish_compile(&golden("llama"), &out, more).exits(2, parts);
         assert!(!out.exists());
     };
-    refused(&["--int4", "--int8"], &["cannot be used with"]);
-    refused(&["--block-size", "32"], &["--int4"]);
+    refused(&["--int4", "--int8"], &["--precision takes one of int8 and int4"]);
+    refused(&["--block-size", "32"], &["int4"]);
     refused(&["--int4", "--block-size", "48"], &["expected 16, 32, 64, 128, 256 or row"]);
-    refused(&["--int4", "--bits-for", "down_proj"], &["expected PATTERN=BITS"]);
-    refused(&["--int4", "--bits-for", "down_proj=3"], &["`3` is not 4, 8 or keep"]);
+    refused(&["--int4", "--keep", "down_proj=int3"], &["`int3` is none of the types fp32, float, int8, int4"]);
     refused(&["--int4", "--weight-method", "gptq"], &["--weight-method gptq needs data", "--calibrate FILE"]);
-    refused(&["--int4", "--zero-points", "--target", "trt"], &["--zero-points is not for target trt"]);
-    refused(&["--int4", "--quantize-table", "int8", "--target", "onnx"], &["--quantize-table is not for target onnx"]);
-    refused(&["--int4", "--split-columns", "4"], &["cannot be used with"]);
+    refused(
+        &["--int4", "--recipe=zero-points=true", "--target", "trt"],
+        &["--recipe zero-points is not for target trt"],
+    );
+    refused(&["--int4", "--keep", "@table=int8", "--target", "onnx"], &["--keep @table=int8 is not for target onnx"]);
+    refused(&["--int4", "--recipe", "split-columns=4"], &["--recipe split-columns is for --precision int8, fp8"]);
     refused(&["--int4", "--max-loss", "cos=0.99"], &["--max-loss needs data that was held out"]);
     refused(
         &["--int4", "--target", "cuda"],
         &["target cuda has no products with weights of 4 or 8 bits", "choose another target"],
     );
-    refused(&["--int4", "--accuracy-level", "float", "--target", "onnx"], &["--accuracy-level is not for target onnx"]);
+    refused(
+        &["--int4", "--recipe", "accuracy-level=float", "--target", "onnx"],
+        &["--recipe accuracy-level is not for target onnx"],
+    );
     // DequantizeLinear has blocks from opset 21 on.
     planish_compile(&golden("llama"), &out, &["--int4", "--target", "onnx", "--opset", "20"])
         .exits(1, &["needs opset 21", "--opset"]);

@@ -18,7 +18,7 @@ def replay(work: Work, part: Part) -> None:
     for name in (name for name in MODELS if name in known):
         # The caches of a decoder are in half precision, so that its steps replay a graph.
         folder = work.scratch / "goldens" / f"{name}-fp16-half"
-        if not part.attempt(name, work.compile, known[name], folder, part.limit(60, name), "--fp16", "--keep-io", "half"):
+        if not part.attempt(name, work.compile, known[name], folder, part.limit(60, name), "--fp16", "--recipe", "io=half"):
             continue
         for runtime in work.runtimes:
             case: Dict = {"model": name, "runtime": runtime}

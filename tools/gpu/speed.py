@@ -32,7 +32,7 @@ class Sizes:
 
 def options(precision: str) -> List[str]:
     """Options of compile for a precision. In half precision inputs and outputs are half too, as PyTorch has them."""
-    return [] if precision == "f32" else [f"--{precision}", "--keep-io", "half"]
+    return [] if precision == "f32" else [f"--{precision}", "--recipe", "io=half"]
 
 
 def checkpoint(work: Work, name: str) -> Path:

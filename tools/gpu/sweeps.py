@@ -15,7 +15,7 @@ def head(work: Work, part: Part) -> None:
     sizes, name = Sizes(work.small), "gpt2-head"
     batch, seq = sizes.shapes[0][0]
     model = checkpoint(work, name)
-    forms = {"off": ("--pad-vocab", "off"), "sliced": ("--pad-vocab", "64"), "padded": ("--pad-vocab", "64", "--logits", "padded")}
+    forms = {"off": ("--recipe", "pad-vocab=off"), "sliced": ("--recipe", "pad-vocab=64"), "padded": ("--recipe", "pad-vocab=64", "--recipe", "logits=padded")}
     part.data.update(batch=batch, seq=seq, cells=[])
     for precision in sizes.halves:
         artifacts = {form: artifact(work, part, name, precision, *more, suffix=f"-{form}") for form, more in forms.items()}

@@ -79,7 +79,7 @@ def engine_options(work: Work, part: Part, engine: Path) -> None:
         run("verify", folder)
 
     def in_float32() -> None:
-        folder = built("fp32", "--attention-fp32")
+        folder = built("fp32", "--recipe=attention-fp32=true")
         run("verify", folder)
         run("bench", engine, folder, "--time", 0.2, "--iterations", 5, "--no-peaks")
 

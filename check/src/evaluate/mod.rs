@@ -129,7 +129,7 @@ pub fn check(artifact: &Artifact) -> Result<()> {
     if parts.any(|part| part.passes.iter().any(|applied| applied.name == LAST_LOGITS.name)) {
         bail!(
             "{folder} gives logits of the last token of each row only, and an evaluation compares those of all tokens; compile \
-             the model without --logits last"
+             the model without --recipe logits=last"
         );
     }
     if is_of_source {

@@ -11,7 +11,7 @@ use planish_ir::weight::{Packing, WeightExpr};
 use planish_ir::{Graph, Node, Op, Type, ValueId, Weight};
 use planish_models::{Loaded, Task};
 use planish_onnx::Placement;
-use planish_passes::{CacheForm, LAST_WITH_QUANTIZE_KERNELS, Logits, Precision};
+use planish_passes::{CacheForm, LAST_WITH_QUANTIZE_KERNELS, Logits};
 
 use super::describe::products;
 use super::{CompileOptions, LoweredPart, Observer, links, sentence};
@@ -49,7 +49,7 @@ fn refuse_own_source(model: &SourceModel, folder: &Path) -> Result<()> {
 ///
 /// # Errors
 /// When it is of another precision than the options take, of a kind that the runtime package does not load, of several
-/// parts where a cache is to be appended to in place, or of another task than --logits last is for.
+/// parts where a cache is to be appended to in place, or of another task than --recipe logits=last is for.
 pub(super) fn model(source: &Loaded, options: &CompileOptions, observer: &dyn Observer) -> Result<()> {
     halves(source, options)?;
     if options.passes.cache == CacheForm::InPlace && source.parts.len() > 1 {
@@ -58,7 +58,7 @@ pub(super) fn model(source: &Loaded, options: &CompileOptions, observer: &dyn Ob
     let generates = [Some(Task::TextGeneration), Some(Task::Text2TextGeneration)].contains(&source.task);
     if options.passes.last_logits && !generates {
         bail!(
-            "--logits last is for models that generate text, and this one is for {}; leave it out",
+            "--recipe logits=last is for models that generate text, and this one is for {}; leave it out",
             source.task.map_or("no task that its graph tells (--task says one)", Task::name)
         );
     }
@@ -70,7 +70,7 @@ pub(super) fn model(source: &Loaded, options: &CompileOptions, observer: &dyn Ob
 
 /// A model whose products are computed in one half type is not brought to the other.
 fn halves(source: &Loaded, options: &CompileOptions) -> Result<()> {
-    let Some(precision) = options.passes.precision.as_deref().and_then(Precision::half) else { return Ok(()) };
+    let Some(precision) = options.passes.precision.as_deref() else { return Ok(()) };
     let other = precision.half.other();
     let is_product = |node: &Node| match &node.op {
         Op::Linear(_) | Op::MatMul(_) | Op::Conv(_) | Op::Experts(_) | Op::Attention(_) => true,
@@ -88,7 +88,7 @@ fn halves(source: &Loaded, options: &CompileOptions) -> Result<()> {
 /// Checks what passes made of a model.
 ///
 /// # Errors
-/// When nothing is named as `--keep-fp32` says, or a cache cannot be appended to in place.
+/// When nothing is named as `--keep` says, or a cache cannot be appended to in place.
 pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer: &dyn Observer) -> Result<()> {
     patterns(options, parts)?;
     in_place(options, parts)?;
@@ -117,12 +117,13 @@ pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer:
     }
     if options.block_inputs.is_some() && products(parts.iter().map(|part| &part.graph)).next().is_none() {
         observer.warning(
-            "--accuracy-level changed nothing: no weight has codes with a scale for each block; --int4 and --int8-weights make \
+            "--recipe accuracy-level changed nothing: no weight has codes with a scale for each block; --int4 and --int8-weights make \
              such weights",
         );
     }
     if options.requantize && parts.iter().all(|part| part.released == 0) {
-        observer.warning("--requantize changed nothing: no quantized weight belongs to a layer with float inputs");
+        observer
+            .warning("--recipe requantize changed nothing: no quantized weight belongs to a layer with float inputs");
     }
     if let Some(warning) = missing_kernels(options, parts) {
         observer.warning(&warning);
@@ -130,7 +131,7 @@ pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer:
     for pattern in parts.first().iter().flat_map(|part| &part.unmatched) {
         if parts.iter().all(|part| part.unmatched.contains(pattern)) {
             observer.warning(&format!(
-                "no weight is named as --bits-for `{pattern}` says; --explain-quantization prints the names of weights"
+                "no weight is named as --keep `{pattern}` says; --explain quantization prints the names of weights"
             ));
         }
     }
@@ -220,7 +221,7 @@ fn in_place(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
     for (past, name, ty) in pasts {
         if !graph.nodes().any(|(_, node)| is_appended(&node.op, Some(past))) {
             bail!(
-                "--cache in-place: planish found no attention that takes `{name}`; --explain-fusion says why; use --cache copy"
+                "--cache in-place: planish found no attention that takes `{name}`; --explain fusion says why; use --cache copy"
             );
         }
         let length =
@@ -237,12 +238,12 @@ fn in_place(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
 
 /// Each pattern of what is to be kept in float32 has to match something.
 fn patterns(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
-    let patterns = options.passes.precision.iter().filter_map(|p| p.half()).flat_map(|precision| &precision.keep);
+    let patterns = options.passes.precision.iter().flat_map(|precision| &precision.keep);
     for (at, pattern) in patterns.enumerate() {
         let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
         if reports.peek().is_some() && !reports.any(|report| report.matched[at]) {
             bail!(
-                "nothing is named as --keep-fp32 `{pattern}` says; `planish compile --stop-after 0` prints the graph \
+                "nothing is named as --keep `{pattern}` says; `planish compile --debug stop-after=0` prints the graph \
                  with the names of its nodes and weights"
             );
         }
@@ -263,13 +264,13 @@ pub(super) fn artifact(
 ) -> Result<()> {
     let scores = parts.iter().filter_map(|part| part.vocabulary.as_ref()).any(|v| v.logits.is_some());
     if options.passes.padding.logits == Logits::Padded && !scores {
-        bail!("{} has no logits that could be padded; leave out --logits padded", model.name());
+        bail!("{} has no logits that could be padded; leave out --recipe logits", model.name());
     }
     if let Some(note) = sentence_note(model, source) {
         observer.note(&note);
     }
     if options.passes.last_logits && !parts.iter().any(LoweredPart::has_last_logits) {
-        bail!("{} gives no `logits` [batch, tokens, vocabulary]; leave out --logits last", model.name());
+        bail!("{} gives no `logits` [batch, tokens, vocabulary]; leave out --recipe logits", model.name());
     }
     let weights = || parts.iter().flat_map(|part| part.graph.weights()).map(|(_, _, weight)| weight);
     if options.placement == Placement::Link

@@ -16,7 +16,7 @@ use crate::calibrate::Calibration;
 /// The precision: the one that was asked for, or the one that an ONNX graph has.
 pub(super) fn precision(options: &CompileOptions, parts: &[LoweredPart]) -> PrecisionName {
     if let Some(precision) = &options.passes.precision {
-        return precision.as_ref().into();
+        return precision.half.into();
     }
     computed_precision(parts.iter().map(|part| &part.graph))
 }

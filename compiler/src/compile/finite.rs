@@ -35,8 +35,7 @@ pub(super) fn named(error: anyhow::Error, source: &Loaded) -> anyhow::Error {
     if !error.chain().any(|cause| found(cause).is_some()) {
         return error;
     }
-    const REMEDY: &str =
-        "quantized weights are finite numbers: check the source, or keep this weight a float with --allow-non-finite";
+    const REMEDY: &str = "quantized weights are finite numbers: check the source, or keep this weight a float with --recipe allow-non-finite=true";
     let tensor = first(source, |weight| weight.shape().len() >= 2);
     let of_pass = error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(PassError::Weight { name, origin, source }) => Some(format!("`{name}` ({origin}): {source}")),

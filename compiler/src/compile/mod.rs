@@ -21,14 +21,14 @@ use planish_artifact::draft::Draft;
 use planish_artifact::files::relative_path;
 use planish_artifact::manifest::{File, Manifest, PaddedVocabulary, PartManifest, SourceManifest};
 use planish_artifact::package::RuntimePackage;
+use planish_artifact::recipe::Recipe;
 use planish_ir::{Dim, Graph, Output};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::Placement;
 use planish_passes::quantize::{Bits, Quantization, WeightQuantization, release_codes};
 use planish_passes::raise::{Explanation, explain, raised};
 use planish_passes::{
-    BlockInputs, Half, HalfPrecision, LAST_LOGITS, Logits, Note, Options, Pipeline, Precision, Stage, fuse, last_notes,
-    precision,
+    BlockInputs, Half, HalfPrecision, LAST_LOGITS, Logits, Note, Options, Pipeline, Stage, fuse, last_notes, precision,
 };
 
 use crate::calibrate::Calibration;
@@ -68,6 +68,8 @@ pub struct CompileOptions {
     pub quantize: Option<QuantizeOptions>,
     /// How weights alone are quantized, where that is asked for.
     pub quantize_weights: Option<WeightOptions>,
+    /// What a user asked for, which the manifest records; absent where options are set one by one.
+    pub recipe: Option<Recipe>,
     /// Whether weights that the model came with as codes are quantized anew.
     pub requantize: bool,
     /// What ONNX Runtime multiplies weights with that have a scale for each block; where absent, integers with weights that
@@ -95,6 +97,7 @@ impl CompileOptions {
             profiles: Vec::new(),
             quantize: None,
             quantize_weights: None,
+            recipe: None,
             requantize: false,
             block_inputs: None,
             calibration: None,
@@ -113,8 +116,8 @@ impl CompileOptions {
         let values = table.and_then(|table| table.part(part));
         let (Some(precision), Some(values)) = (&passes.precision, values) else { return passes };
         let observed = values.iter().map(|(value, range)| (value.clone(), range.magnitude())).collect();
-        let Precision::Half(half) = Precision::clone(precision);
-        Options { precision: Some(HalfPrecision { observed, ..half }.into()), ..passes }
+        let half = HalfPrecision { observed, ..HalfPrecision::clone(precision) };
+        Options { precision: Some(half.into()), ..passes }
     }
 }
 
@@ -166,7 +169,7 @@ pub struct LoweredPart {
     pub coverage: Option<Coverage>,
     /// How many weights that were codes were to be quantized anew.
     pub released: usize,
-    /// The patterns of `--bits-for` that match none of its weights.
+    /// The patterns of `--keep` that match none of its weights.
     pub unmatched: Vec<String>,
     /// The vocabulary and what it was padded to, where that was asked for.
     pub vocabulary: Option<PaddedVocabulary>,
@@ -415,6 +418,7 @@ pub fn compile(
         precision: describe::precision(options, &lowered),
         calibration: options.calibration.as_ref().map(describe::calibration),
         fusion: options.passes.fusion,
+        recipe: options.recipe.clone(),
         attention_fp32: options.passes.attention_fp32,
         cache_in_place: lowered.iter().any(LoweredPart::appends_in_place),
         integer_inputs: describe::products(lowered.iter().map(|part| &part.graph))

@@ -119,7 +119,7 @@ pub(crate) fn warnings(model: &Loaded, last_logits: bool) -> Vec<String> {
         )
     });
     let last = last_logits.then(|| {
-        "onnxruntime-genai pads the shorter prompts of a batch behind their last token, and with --logits last the graph gives \
+        "onnxruntime-genai pads the shorter prompts of a batch behind their last token, and with --recipe logits=last the graph gives \
          no logits of that token; give it prompts of one length, or one at a time"
             .to_owned()
     });

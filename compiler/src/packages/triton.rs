@@ -174,7 +174,7 @@ fn tensor(value: &ValueInfo, runner: Runner, is_batched: bool) -> Result<String>
     let Some(data_type) = runner.data_type(dtype) else {
         bail!(
             "Triton's backend {backend} has no tensors of {dtype}, and `{}` is one; keep inputs and outputs in float32 \
-             with --keep-io f32, or choose another --runtime-package",
+             without --recipe io=half, or choose another --runtime-package",
             value.name
         );
     };

@@ -24,7 +24,7 @@ use spill::Spill;
 
 pub use candidates::Quantizations;
 pub use candidates::{Candidate, LAYERS, Place};
-pub use document::PlanDocument;
+pub use document::read_plans;
 pub use progress::QuantizeProgress;
 pub use weights::WeightOptions;
 
@@ -37,8 +37,6 @@ pub struct QuantizeOptions {
     pub weight_scales: WeightScales,
     /// How weights are rounded.
     pub rounding: Rounding,
-    /// Whether the mean errors of layers are taken out of their biases. On MiniLM that changed nothing beyond noise.
-    pub correct_biases: bool,
     /// The plans of the parts, by their names; planned by the settings where absent.
     pub plans: Option<BTreeMap<String, Plan>>,
     /// The parts whose quantization is known, by their names: nothing else decides then.
@@ -62,7 +60,6 @@ impl QuantizeOptions {
             settings,
             weight_scales: WeightScales::default(),
             rounding: Rounding::Nearest,
-            correct_biases: false,
             plans: None,
             known: BTreeMap::new(),
         }
@@ -101,7 +98,7 @@ impl QuantizeOptions {
                 let plan = plans.get(part).cloned();
                 let mut plan = plan.ok_or_else(|| anyhow!("the plan has no part `{part}`; it has {}", parts()))?;
                 plan.check(graph, &self.settings).context(
-                    "the quantization plan does not fit; --quantization-plan writes one for this model, target and options",
+                    "the quantization plan does not fit; take the planish.json of an artifact of this model, target and recipe",
                 )?;
                 plan
             }
@@ -111,9 +108,6 @@ impl QuantizeOptions {
         let mut quantization = Quantization { plan, weight_scales: self.weight_scales, ..Quantization::default() };
         if let Rounding::Gptq(data, options) = &self.rounding {
             round(&mut quantization, model, part, graph, (data, options), observer)?;
-        }
-        if let Some(inputs) = inputs.filter(|_| self.correct_biases) {
-            quantization.correct_biases(graph, &inputs)?;
         }
         Ok(Arc::new(quantization))
     }

@@ -55,11 +55,11 @@ impl WeightOptions {
         match (target.rounds_block_inputs(), target.has_block_operators()) {
             (true, _) => None,
             (false, true) => Some(format!(
-                "--accuracy-level is not for target {target}: ONNX Runtime's MatMulNBits for GPUs multiplies floats at every level; \
+                "--recipe accuracy-level is not for target {target}: ONNX Runtime's MatMulNBits for GPUs multiplies floats at every level; \
                  leave it out"
             )),
             (false, false) => Some(format!(
-                "--accuracy-level is not for target {target}, whose products are not MatMulNBits of ONNX Runtime; choose --target \
+                "--recipe accuracy-level is not for target {target}, whose products are not MatMulNBits of ONNX Runtime; choose --target \
                  ort, or leave it out"
             )),
         }

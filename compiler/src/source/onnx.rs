@@ -58,7 +58,7 @@ impl OnnxModel {
             let (source, target) = (&manifest.source, &manifest.target);
             let at =
                 source.path.as_ref().map_or_else(String::new, |path| format!(" ({})", folder.join(path).display()));
-            let again = if has_engines { ", or compile that again with --keep-onnx" } else { "" };
+            let again = if has_engines { ", or compile that again with --recipe engine.keep-onnx=true" } else { "" };
             bail!(
                 "{} is an artifact for target {target} without ONNX graphs: give what it was compiled from, `{}`{at}{again}",
                 folder.display(),

@@ -1,4 +1,4 @@
-//! The text form: what `--print-ir-after` shows and filetests are written in. It round-trips.
+//! The text form: what `--debug print=PASS` shows and filetests are written in. It round-trips.
 //!
 //! ```text
 //! graph "name" {

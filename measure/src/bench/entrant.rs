@@ -10,20 +10,23 @@ use planish_artifact::backend::{Backend, MakeRuntime};
 use planish_artifact::files::digest;
 use planish_artifact::manifest::{File, Manifest, PartManifest, SourceManifest};
 use planish_artifact::package::RuntimePackage;
+use planish_artifact::recipe::Precision;
+use planish_artifact::recipe::Recipe;
 use planish_artifact::split::Split;
 use planish_artifact::verification::{Basis, Tolerances, is_quantized, of_codes};
+use planish_compiler::calibrate::CalibrateOptions;
 use planish_compiler::calibrate::Calibration;
 use planish_compiler::compile::{
     CompileOptions, Compiled, Observer, compile, computed_precision, interface, parameters,
 };
-use planish_compiler::quantize::{QuantizeOptions, WeightOptions};
+use planish_compiler::recipe::CalibrationData;
+use planish_compiler::recipe::{Resolved, resolve};
 use planish_compiler::source::{self, Compared, SourceModel, takes_the_same};
 use planish_data::DataOptions;
 use planish_ir::Graph;
 use planish_models::{LoadOptions, Loaded, SourceFile};
 use planish_onnx::{ImportOptions, Placement};
-use planish_passes::quantize::{Bits, WeightSettings};
-use planish_passes::{Half, HalfPrecision, Options, QuantizedForm, quantize};
+use planish_passes::{Options, QuantizedForm};
 
 use crate::inspect::weight_bytes;
 
@@ -122,6 +125,7 @@ impl Entrant {
             precision,
             calibration: None,
             fusion: false,
+            recipe: None,
             attention_fp32: false,
             cache_in_place: false,
             integer_inputs: false,
@@ -249,39 +253,41 @@ pub struct Form {
 pub enum Variant {
     /// float32, each operator by itself.
     Unfused,
-    /// float32 with fused operators.
-    F32,
-    /// float16.
-    Fp16,
-    /// bfloat16.
-    Bf16,
     /// INT8 with scales of activations that each run computes.
     DynamicInt8,
-    /// INT8 with scales of activations from data.
-    Int8,
-    /// Weights of 4 bits; products of ONNX Runtime round their inputs to 8 bits.
-    Int4,
-    /// Weights of 8 bits; products of ONNX Runtime round their inputs to 8 bits.
-    Int8Weights,
+    /// What `compile --precision` makes of it; INT8 with scales of activations from data.
+    Of(Precision),
 }
 
 impl Variant {
-    /// Every variant by its name.
-    pub const ALL: [(&'static str, Self); 8] = [
-        ("unfused", Self::Unfused),
-        ("f32", Self::F32),
-        ("fp16", Self::Fp16),
-        ("bf16", Self::Bf16),
-        ("int8-dynamic", Self::DynamicInt8),
-        ("int8", Self::Int8),
-        ("int4", Self::Int4),
-        ("int8-weights", Self::Int8Weights),
+    /// Every variant.
+    pub const ALL: [Self; 8] = [
+        Self::Unfused,
+        Self::Of(Precision::F32),
+        Self::Of(Precision::Fp16),
+        Self::Of(Precision::Bf16),
+        Self::DynamicInt8,
+        Self::Of(Precision::Int8),
+        Self::Of(Precision::Int4),
+        Self::Of(Precision::Int8Weights),
     ];
 
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, variant)| *variant == self).map_or("", |(name, _)| name)
+        match self {
+            Self::Unfused => "unfused",
+            Self::DynamicInt8 => "int8-dynamic",
+            Self::Of(precision) => precision.name(),
+        }
+    }
+
+    fn recipe(self) -> Recipe {
+        match self {
+            Self::Unfused => Recipe::default(),
+            Self::DynamicInt8 => Recipe::of(Precision::Int8),
+            Self::Of(precision) => Recipe::of(precision),
+        }
     }
 }
 
@@ -307,17 +313,13 @@ impl Form {
         if self.backend != LOCAL {
             words.extend(["--target".to_owned(), self.backend.target.name.to_owned()]);
         }
-        let options: &[&str] = match self.variant {
-            Variant::Unfused => &["--no-fusion"],
-            Variant::F32 => &[],
-            Variant::Fp16 => &["--fp16"],
-            Variant::Bf16 => &["--bf16"],
-            Variant::DynamicInt8 | Variant::Int8 => &["--int8"],
-            Variant::Int4 => &["--int4"],
-            Variant::Int8Weights => &["--int8-weights"],
-        };
-        words.extend(options.iter().map(|option| (*option).to_owned()));
-        if let (Variant::Int8, Some((path, data))) = (self.variant, calibrate) {
+        match self.variant {
+            Variant::Unfused => words.push("--no-fusion".to_owned()),
+            Variant::Of(Precision::F32) => {}
+            Variant::DynamicInt8 => words.push(Precision::Int8.option().to_owned()),
+            Variant::Of(precision) => words.push(precision.option().to_owned()),
+        }
+        if let (Variant::Of(Precision::Int8), Some((path, data))) = (self.variant, calibrate) {
             words.extend(["--calibrate".to_owned(), quoted(&path.display().to_string())]);
             words.extend(data.field.iter().flat_map(|field| ["--field".to_owned(), quoted(field)]));
             // It holds out the samples that the benchmark held out, and calibrates on the others.
@@ -330,41 +332,27 @@ impl Form {
     fn options(&self, model: &SourceModel, calibration: Option<&Calibration>) -> Result<CompileOptions> {
         let target = self.backend.target;
         let mut options = CompileOptions::new(self.backend, model.default_opset());
-        let half = |half| Some(HalfPrecision::new(half).into());
-        let (precision, dynamic) = match self.variant {
-            Variant::Unfused | Variant::F32 => (None, None),
-            Variant::Fp16 => (half(Half::F16), None),
-            Variant::Bf16 => (half(Half::Bf16), None),
-            Variant::DynamicInt8 => (None, Some(true)),
-            Variant::Int8 => (None, Some(false)),
-            Variant::Int4 | Variant::Int8Weights => (None, None),
-        };
-        let bits = match self.variant {
-            Variant::Int4 => Some(Bits::Four),
-            Variant::Int8Weights => Some(Bits::Eight),
-            _ => None,
-        };
-        if let Some(reason) = bits.and_then(|_| WeightOptions::refused(target)) {
-            bail!(reason);
+        let is_static = self.variant == Variant::Of(Precision::Int8);
+        if self.variant == Variant::DynamicInt8 && target.quantized != QuantizedForm::IntegerProducts {
+            bail!("int8-dynamic is for target ort; target {target} needs fixed scales");
         }
-        options.quantize_weights = bits.map(|bits| WeightOptions::new(WeightSettings::new(bits)));
+        if is_static {
+            let needed = || {
+                format!(
+                    "int8 for target {target} needs data: name it with --calibrate or --data, and for text generation with \
+                     --calibrate"
+                )
+            };
+            options.calibration = Some(calibration.with_context(needed)?.clone());
+        }
+        let run = CalibrateOptions::default();
+        let data = options.calibration.as_ref().map(|of| CalibrationData { path: of.data.name.as_ref(), run: &run });
+        let Resolved { half, quantize, quantize_weights, .. } = resolve(&self.variant.recipe(), target, data)?;
+        options.quantize = quantize;
+        options.quantize_weights = quantize_weights;
         options.placement = Placement::Copy;
-        options.passes = Options { precision, fusion: self.variant != Variant::Unfused, ..options.passes };
-        if let Some(dynamic) = dynamic {
-            if dynamic && target.quantized != QuantizedForm::IntegerProducts {
-                bail!("int8-dynamic is for target ort; target {target} needs fixed scales");
-            }
-            options.quantize = Some(QuantizeOptions::new(quantize::Settings::int8(target)));
-            if !dynamic {
-                let needed = || {
-                    format!(
-                        "int8 for target {target} needs data: name it with --calibrate or --data, and for text generation with \
-                         --calibrate"
-                    )
-                };
-                options.calibration = Some(calibration.with_context(needed)?.clone());
-            }
-        }
+        let fusion = self.variant != Variant::Unfused;
+        options.passes = Options { precision: half.map(Into::into), fusion, ..options.passes };
         Ok(options)
     }
 }

@@ -1,10 +1,10 @@
 //! The GPU while cells are measured: its clocks, its power, and what keeps the clocks down.
 
+use planish_artifact::backend::is_on_gpu;
 use planish_runtimes::nvml::{GpuMonitor, GpuState};
 use serde::{Deserialize, Serialize};
 
 use super::document::Cell;
-use planish_artifact::backend::is_on_gpu;
 
 /// Clocks of cells that differ by less are alike.
 const ALIKE: f64 = 0.03;

@@ -10,6 +10,7 @@ use planish_artifact::backend::PORTABLE;
 use planish_artifact::backend::USUAL;
 use planish_artifact::backend::{Backend, MakeRuntime, RuntimeSettings};
 use planish_artifact::draft::Draft;
+use planish_artifact::recipe::Precision;
 use planish_artifact::split::Split;
 use planish_compiler::calibrate::{
     CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, is_table,
@@ -150,7 +151,7 @@ impl Request {
             [] => vec![(LOCAL, None)],
             named => named.iter().map(|make| Ok((self.backend_of(*make)?, Some(*make)))).collect::<Result<_>>()?,
         };
-        let variants = if self.variants.is_empty() { &[Variant::F32][..] } else { &self.variants };
+        let variants = if self.variants.is_empty() { &[Variant::Of(Precision::F32)][..] } else { &self.variants };
         let of_backend = |&(backend, runtime): &(&'static Backend, Option<MakeRuntime>)| {
             let form = move |&variant: &Variant| match variant {
                 Variant::Unfused if runtime.is_none() => Form { backend: PORTABLE, variant, runtime },
@@ -178,8 +179,8 @@ impl Request {
         for &(backend, at, names) in USUAL {
             let Some(make) = backend.runtimes.get(at).copied() else { continue };
             if make(&self.settings).check().is_ok() {
-                let variants = names.iter().filter_map(|name| Variant::ALL.iter().find(|(other, _)| other == name));
-                forms.extend(variants.map(|&(_, variant)| Form { backend, variant, runtime: Some(make) }));
+                let variants = names.iter().filter_map(|name| Variant::ALL.iter().find(|other| other.name() == *name));
+                forms.extend(variants.map(|&variant| Form { backend, variant, runtime: Some(make) }));
             }
         }
         forms
@@ -221,7 +222,7 @@ impl<'a> Compiling<'a> {
     }
 
     fn form(&mut self, form: &Form) -> Result<Entrant> {
-        if form.variant == Variant::Int8 && self.calibration.is_none() {
+        if form.variant == Variant::Of(Precision::Int8) && self.calibration.is_none() {
             self.calibration = self.calibrated()?;
         }
         self.observer.compiling(&form.label(self.model));

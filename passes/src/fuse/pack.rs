@@ -16,7 +16,7 @@ pub const PACK_PROJECTIONS: Pass = Pass {
     name: "pack-projections",
     summary: "Computes the linear layers that take one operand in one product, for targets cuda and ort. For target ort \
               the pass takes layers that become MatMulNBits: each of them wakes all threads, and rounds the operand to \
-              integers unless --accuracy-level is float. Examples are the queries, keys and values of an attention, the gate of a feed-forward and what it gates, and the keys and \
+              integers unless the recipe's `accuracy_level` is float. Examples are the queries, keys and values of an attention, the gate of a feed-forward and what it gates, and the keys and \
               values that all layers of a decoder compute of the encoder's states. Their weights become one weight, \
               and a split gives their results. Where only some layers have a bias, the others get zeros. Weights with \
               other uses stay, because they would be stored twice. Layers of codes of the same type are joined with each \

@@ -30,7 +30,7 @@ pub const LOWER_ATTENTION: Pass = Pass {
               mask and causality as an addend. Other targets take products. With --cache in-place, attention with a \
               cache becomes ONNX Runtime's GroupQueryAttention, which writes new keys and values behind the past where \
               both are in one buffer. Where the plan of the \
-              quantization says so, probabilities go through QuantizeLinear and DequantizeLinear. With --attention-fp32, queries, keys and values \
+              quantization says so, probabilities go through QuantizeLinear and DequantizeLinear. Where the recipe has `attention_fp32`, queries, keys and values \
               of half types are cast to float32 in front of the products and the result is cast back. For target trt, from \
               opset 23 on, ONNX's Attention stands between these casts, with a mask of the half type, if there are two \
               heads or more of 9 to 256 features, no cache, no bias and no softcap: TensorRT computes it as one kernel. For target cuda, attention stays one operator in every form, between such casts.",

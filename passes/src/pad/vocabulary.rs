@@ -13,11 +13,11 @@ use crate::{Example, Note, ONNX, Options, Outcome, Pass, PassError};
 /// Pads tables of tokens and the heads that score them.
 pub const PAD_VOCAB: Pass = Pass {
     name: "pad-vocab",
-    summary: "Pads the vocabulary to a multiple of rows (--pad-vocab), because kernels for matrix products are faster \
+    summary: "Pads the vocabulary to a multiple of rows (`pad_vocab` of the recipe), because kernels for matrix products are faster \
               at aligned sizes. The pass pads the tables that token ids are looked up in, and the linear layers that \
               score tokens, with their biases. A table that also scores tokens stays one tensor. The new rows of a \
               table hold zeros, and no id reaches them. A slice behind the layer removes the new columns of the \
-              scores. With --logits padded they stay, and hold the most negative finite number of the element type. A \
+              scores. With padded logits they stay, and hold the most negative finite number of the element type. A \
               linear layer scores tokens if an output is computed from it element by element, and its weight is such a \
               table. It also does if that output is called `logits` and has as many columns as a table has rows. Ids \
               are token ids if they come from an input whose name ends with `input_ids`.",

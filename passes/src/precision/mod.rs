@@ -12,7 +12,6 @@ mod widen;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
-use std::sync::Arc;
 
 use planish_ir::{DType, Graph, ValueId};
 use regex::Regex;
@@ -85,39 +84,6 @@ impl fmt::Display for Half {
     }
 }
 
-/// The precision that a graph is brought to.
-#[derive(Clone, Debug)]
-pub enum Precision {
-    /// Weights and arithmetic in float16 or bfloat16.
-    Half(HalfPrecision),
-}
-
-impl Precision {
-    /// How float32 is brought to a half type, where it is.
-    #[must_use]
-    pub fn half(&self) -> Option<&HalfPrecision> {
-        match self {
-            Self::Half(half) => Some(half),
-        }
-    }
-}
-
-impl fmt::Display for Precision {
-    /// The name in `planish.json`, e.g. `fp16`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Half(precision) => precision.half.fmt(f),
-        }
-    }
-}
-
-/// As [`Options`] has it.
-impl From<HalfPrecision> for Arc<Precision> {
-    fn from(half: HalfPrecision) -> Self {
-        Self::new(Precision::Half(half))
-    }
-}
-
 /// How a float32 graph is brought to half precision.
 #[derive(Clone, Debug)]
 pub struct HalfPrecision {
@@ -156,8 +122,8 @@ pub const HALVE: Pass = Pass {
               lookups, and the bias of an attention. (shared) Lookups in a table that another operator takes in \
               float32, so that a tied table stays one tensor. (weights) Operators with a weight that overflows, or \
               that underflows so much that its relative error exceeds four units of roundoff. (activations) Operators \
-              of which an operand or a result was observed to exceed the limit. (asked) Operators that --keep-fp32 \
-              names. Inputs and outputs of the graph stay float32 too, unless --keep-io half is given. Values that the \
+              of which an operand or a result was observed to exceed the limit. (asked) Operators that --keep \
+              names. Inputs and outputs of the graph stay float32 too, unless the recipe's `io` is half. Values that the \
               graph has in the other half type, such as the slopes of ALiBi, are computed in float32. Norms always \
               compute their statistics in float32, and attention always computes its softmax in float32. Each value is \
               cast once. For target ort, which computes in float32, the pass only rounds weights to the half type, and \

@@ -10,8 +10,6 @@ use rayon::prelude::*;
 
 use super::weights::{WeightScales, scales};
 use super::{Activation, PlannedAttention, PlannedInput, Quantization, recurrent, sites, tables, weight_codes};
-use crate::build::Builder;
-use crate::legalize::dim;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Quantizes the inputs and weights of linear layers.
@@ -108,7 +106,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
             None => quantized_input(graph, linear.x, &input.activation, alone.contains(&linear.x))?,
         };
         inputs.insert(linear.x, x);
-        let bias = corrected(graph, &linear, like, quantization)?;
+        let bias = linear.bias;
         let mut new = || graph.weight_like(weight.clone(), linear.weight);
         let weight = match tables.get(&linear.weight) {
             Some(table) if table == weight => *coded.entry(linear.weight).or_insert_with(new),
@@ -174,41 +172,6 @@ fn scaled_norm(graph: &mut Rewriter<'_>, x: ValueId, factors: &Weight) -> Option
         Op::RmsNorm(norm) => Some(RmsNorm { weight: scaled(norm.weight)?, ..norm }.into()),
         _ => None,
     }
-}
-
-/// The bias with the correction of the layer.
-fn corrected(
-    graph: &mut Rewriter<'_>,
-    linear: &Linear,
-    like: ValueId,
-    quantization: &Quantization,
-) -> Result<Option<ValueId>, PassError> {
-    let Some(correction) = quantization.corrections.get(&graph.value(like).name) else { return Ok(linear.bias) };
-    let own = match linear.bias.map(|bias| (bias, graph.weight(bias).cloned())) {
-        None => vec![0.0; correction.len()],
-        Some((_, Some(weight))) if weight.elements() == correction.len() => {
-            weight.read_numbers().map_err(|source| PassError::of_weight(graph, like, source))?
-        }
-        // A bias that is computed.
-        Some((bias, _)) => {
-            let numbers: Vec<f64> = correction.iter().copied().map(f64::from).collect();
-            let Some(weight) = Weight::numbers(DType::F32, vec![numbers.len()], &numbers) else {
-                return Ok(Some(bias));
-            };
-            let mut l = Builder::at(graph, like);
-            let dims = [dim(numbers.len())];
-            let b = l.graph.weight_part(weight, like);
-            let b = l.reshape(b, dims)?;
-            return Ok(Some(l.binary(BinaryKind::Add, bias, b)?));
-        }
-    };
-    let sums: Vec<f64> = own.iter().zip(correction).map(|(bias, correction)| bias + f64::from(*correction)).collect();
-    let weight = Weight::numbers(DType::F32, vec![sums.len()], &sums);
-    let like = linear.bias.unwrap_or(like);
-    Ok(weight.map(|weight| match linear.bias {
-        Some(_) => graph.weight_like(weight, like),
-        None => graph.weight_part(weight, like),
-    }))
 }
 
 /// The weights of layers as codes with scales.

@@ -52,7 +52,7 @@ pub(super) fn planned(
         let codes = [if values.is_some() { signed(&q) } else { unsigned(&q) }, signed(&k)];
         let loss = loss_of_scores(attention, [&q, &k], [&q.quantized(&codes[0]), &k.quantized(&codes[1])]);
         let ([queries, keys], score_loss) = match kept {
-            Some(pattern) => (floats(format!("`{pattern}` of --keep-float matches")), None),
+            Some(pattern) => (floats(format!("`{pattern}` of --keep matches")), None),
             None if values.is_some() && !FUSED_SIZES.contains(&size) => {
                 let why = format!("TensorRT has no kernel for attention on codes with heads of {size} features");
                 (floats(why), None)

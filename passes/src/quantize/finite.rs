@@ -13,7 +13,7 @@ use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 pub const CHECK_CODES: Pass = Pass {
     name: "check-codes",
     summary: "Checks that the scales of the codes that a model comes with are finite, those of DequantizeLinear and QuantizeLinear \
-              among them. A scale that is NaN or infinite is an error that names the weight. With --allow-non-finite, such a \
+              among them. A scale that is NaN or infinite is an error that names the weight. Where the recipe has `allow_non_finite`, such a \
               weight becomes the floats that its codes stand for, and such an operator stays as it is.",
     numerics: "None.",
     example: Example {

@@ -53,8 +53,6 @@ pub struct Quantization {
     pub weight_scales: WeightScales,
     /// Weights whose codes were chosen with data, by the result of the layer.
     pub rounded: BTreeMap<String, RoundedWeight>,
-    /// What is added to the bias of a layer, by its result: the mean error of the layer, `[features]`.
-    pub corrections: BTreeMap<String, Vec<f32>>,
 }
 
 /// The codes of a weight, [out, in], and their scales, `[out]`.

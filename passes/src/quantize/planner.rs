@@ -160,7 +160,7 @@ fn kept(graph: &Graph, site: &Site, settings: &Settings) -> Option<String> {
             names.iter().any(|v| pattern.is_match(&v.name) || pattern.is_match(&v.origin.to_string()))
         };
         if let Some(pattern) = settings.keep_float.iter().find(matches) {
-            return Some(format!("`{pattern}` of --keep-float matches"));
+            return Some(format!("`{pattern}` of --keep matches"));
         }
         if let Some(reason) = settings.not_finite.get(&names[0].name) {
             return Some(reason.clone());

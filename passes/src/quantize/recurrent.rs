@@ -81,7 +81,7 @@ pub(super) fn planned(graph: &Graph, settings: &Settings) -> Vec<PlannedWeight> 
         let least = features.min(columns);
         let not_finite = settings.not_finite.get(&graph.value(weight).name);
         let form = match (kept, not_finite) {
-            (Some(pattern), _) => WeightForm::Float { reason: format!("`{pattern}` of --keep-float matches") },
+            (Some(pattern), _) => WeightForm::Float { reason: format!("`{pattern}` of --keep matches") },
             (None, Some(reason)) => WeightForm::Float { reason: reason.clone() },
             (None, None) if least < MIN_FEATURES => {
                 WeightForm::Float { reason: format!("a layer of {least} features is too small") }

@@ -1,17 +1,14 @@
-//! Weights that are rounded with data, and the mean errors of layers.
-
-use std::collections::BTreeMap;
+//! Weights that are rounded with data.
 
 use planish_ir::{DType, Graph, NodeId, Op, Weight};
-use rayon::prelude::*;
 
 use super::gptq::{CodeGrid, Gptq};
 use super::sites::{Site, name, sites};
-use super::trial::{matrix, product, quantize_rows};
+use super::trial::matrix;
 use super::weights::{WeightScales, scales};
 use super::{Activation, Plan, Quantization, RoundedWeight, tables};
 use crate::PassError;
-use crate::calibration::{Gram, InputStatistics};
+use crate::calibration::Gram;
 
 /// A layer's weight in the units of its quantized input: [features, columns] with the smoothing factors in it.
 struct Smoothed {
@@ -40,18 +37,6 @@ impl Smoothed {
         };
         let scales = scales(&weight, 0, DType::I8, how).and_then(|s| s.read_numbers()).map_err(failed)?;
         Ok(Self { rows, scales: scales.into_iter().map(|s| s as f32).collect(), columns })
-    }
-
-    /// The numbers that codes stand for.
-    fn numbers(&self, codes: &[i8]) -> Vec<f32> {
-        let rows = codes.chunks_exact(self.columns.max(1)).zip(&self.scales);
-        rows.flat_map(|(row, scale)| row.iter().map(move |code| f32::from(*code) * scale)).collect()
-    }
-
-    fn nearest(&self) -> Vec<i8> {
-        let rows = self.rows.chunks_exact(self.columns.max(1)).zip(&self.scales);
-        rows.flat_map(|(row, scale)| row.iter().map(move |w| (w / scale).round_ties_even().clamp(-127.0, 127.0) as i8))
-            .collect()
     }
 }
 
@@ -94,76 +79,6 @@ impl Quantization {
         if let (Some(codes), Some(scales)) = (codes, Weight::numbers(DType::F32, vec![features], &scales)) {
             self.rounded.insert(layer.to_owned(), RoundedWeight { codes, scales });
         }
-    }
-
-    /// Corrects the biases of layers by their mean errors: on the rows that calibration sampled, and for the difference
-    /// between the means of these rows and those of all rows.
-    ///
-    /// # Errors
-    /// When a weight cannot be read.
-    pub fn correct_biases(
-        &mut self,
-        graph: &Graph,
-        statistics: &BTreeMap<String, InputStatistics>,
-    ) -> Result<(), PassError> {
-        let planned: Vec<(Site, Activation, &InputStatistics)> = self
-            .plan
-            .inputs
-            .iter()
-            .filter_map(|input| {
-                let (site, activation) = site(graph, &self.plan, &input.value)?;
-                Some((site, activation, statistics.get(&input.value).filter(|s| !s.rows.is_empty())?))
-            })
-            .collect();
-        let one = |(site, activation, statistics): &(Site, Activation, &InputStatistics)| {
-            let mut corrections = Vec::new();
-            for layer in &site.layers {
-                let correction = self.correction(graph, site, *layer, activation, statistics)?;
-                corrections.push((name(graph, *layer).to_owned(), correction));
-            }
-            Ok(corrections)
-        };
-        let all = planned.par_iter().map(one).collect::<Result<Vec<_>, PassError>>()?;
-        self.corrections = all.into_iter().flatten().collect();
-        Ok(())
-    }
-
-    fn correction(
-        &self,
-        graph: &Graph,
-        site: &Site,
-        layer: NodeId,
-        activation: &Activation,
-        statistics: &InputStatistics,
-    ) -> Result<Vec<f32>, PassError> {
-        let columns = site.columns;
-        let exact = matrix(graph, layer)?;
-        let smoothed = Smoothed::new(graph, layer, activation.smooth(), columns, self.weight_scales)?;
-        let codes = match self.rounded.get(name(graph, layer)).map(|rounded| rounded.codes.read()) {
-            Some(Ok(bytes)) => bytes.into_iter().map(u8::cast_signed).collect(),
-            _ => smoothed.nearest(),
-        };
-        let quantized = smoothed.numbers(&codes);
-        let rows = statistics.rows.matrix();
-        let count = statistics.rows.len().max(1) as f64;
-        let mut rounded = rows.clone();
-        quantize_rows(activation, &mut rounded, columns);
-        let mean = |rows: &[f32]| -> Vec<f64> {
-            let mut sums = vec![0f64; columns];
-            for row in rows.chunks_exact(columns.max(1)) {
-                sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
-            }
-            sums.into_iter().map(|sum| sum / count).collect()
-        };
-        let (sampled, given) = (mean(&rows), mean(&rounded));
-        let all = statistics.means();
-        // The mean of the input, and of what its codes stand for, in the units of the weights.
-        let factors = activation.smooth();
-        let factor = |column: usize| factors.get(column).map_or(1.0, |factor| f64::from(*factor));
-        let given: Vec<f32> = (0..columns).map(|j| (given[j] + (all[j] - sampled[j]) / factor(j)) as f32).collect();
-        let wanted: Vec<f32> = all.iter().map(|x| *x as f32).collect();
-        let (wanted, given) = (product(&wanted, &exact, columns), product(&given, &quantized, columns));
-        Ok(wanted.iter().zip(&given).map(|(a, b)| a - b).collect())
     }
 }
 

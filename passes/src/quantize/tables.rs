@@ -73,7 +73,7 @@ pub(super) fn shared_with(input: &str) -> String {
 /// Why a table stays a float.
 fn kept(graph: &Graph, table: ValueId, uses: &Uses, settings: &Settings) -> Option<String> {
     if let Some(pattern) = settings.keep_float.iter().find(|pattern| uses.matches(graph, table, pattern)) {
-        return Some(format!("`{pattern}` of --keep-float matches"));
+        return Some(format!("`{pattern}` of --keep matches"));
     }
     if let Some(reason) = settings.not_finite.get(&graph.value(table).name) {
         return Some(reason.clone());

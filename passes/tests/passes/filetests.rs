@@ -42,7 +42,7 @@ use planish_ir::{DType, Graph, text, verify};
 use planish_passes::legalize::LOWER_ATTENTION;
 use planish_passes::quantize::{QUANTIZE, QUANTIZE_WEIGHTS, Quantization, WeightQuantization, WeightScales};
 use planish_passes::{
-    CacheForm, Half, HalfPrecision, Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Precision, Target,
+    CacheForm, Half, HalfPrecision, Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Target,
 };
 use planish_testing::evaluation::{allowed, difference, inputs, tolerance};
 use planish_testing::{same_up_to_names, unified_diff};
@@ -258,7 +258,7 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
         let inputs = inputs(&before, seed);
         let mut expected = outputs(&expected_graph, &inputs)?;
         let mut given = outputs(&after, &typed_as(&after, inputs))?;
-        let precision = test.options.precision.as_deref().and_then(Precision::half);
+        let precision = test.options.precision.as_deref();
         if precision.is_some_and(|precision| precision.half_io) {
             given = typed_alike(given, &expected);
         }

@@ -11,6 +11,7 @@ use planish_compiler::engine::{Profiles, build_engines, leaves_graph};
 use planish_runtimes::Unavailable;
 
 use super::{EngineArguments, EngineConsole};
+use crate::cli::written::Shown;
 use crate::cli::{short, warn, written};
 
 /// What is given beside the options of the builder.
@@ -52,9 +53,8 @@ pub(in crate::cli) fn finish(
     context: &FinishContext<'_>,
 ) -> Result<()> {
     let FinishContext { settings, force, json, start } = context;
-    let (target, shown) = (compiled.draft.target().to_owned(), arguments.shown(*json));
+    let (target, shown) = (compiled.draft.target().to_owned(), if *json { Shown::Json } else { Shown::Summary });
     let written = start.elapsed();
-    arguments.print_trtexec(&target, &compiled.artifact.manifest, profiles, false)?;
     let options = arguments.options(settings);
     let error = match build_engines(&mut compiled.artifact, profiles, &options, &EngineConsole::new()) {
         Ok(reports) => return written::finish(compiled, &reports, shown, start.elapsed()),

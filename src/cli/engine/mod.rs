@@ -4,9 +4,12 @@ mod console;
 mod finish;
 mod summary;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use clap::Args;
+use clap::FromArgMatches;
 use planish_artifact::backend::RuntimeSettings;
 use planish_artifact::manifest::Manifest;
 use planish_compiler::engine::{EngineOptions, Profiles, default_gpus, refused, shell_word, trtexec};
@@ -17,8 +20,8 @@ use planish_passes::Half;
 use planish_runtimes::tensorrt::{
     BuildOptions, Capability, ENTERPRISE, Flag, HardwareCompatibility, Tiling, bytes_of, bytes_text,
 };
+use serde_json::Value;
 
-use super::written::Shown;
 use super::{Usage, print};
 
 pub(super) use console::EngineConsole;
@@ -74,17 +77,35 @@ pub(super) struct EngineArguments {
     /// Keep the ONNX files beside the engines
     #[arg(long)]
     keep_onnx: bool,
-    /// In place of the summary, print the command of NVIDIA's tool (tensorrt_rtx, or trtexec) that builds the same engine of
-    /// each ONNX file. It writes PART.trtexec.engine beside planish's engine
-    #[arg(long, conflicts_with = "json")]
-    print_trtexec: bool,
 }
 
 impl EngineArguments {
-    /// The first of these options that was given.
-    pub(super) fn given(&self) -> Option<&'static str> {
-        let print = self.print_trtexec.then_some("--print-trtexec");
-        self.words().first().map(|(name, _)| *name).or(print)
+    /// What the `engine` of a recipe says: these options by their names, with `_` for `-`.
+    ///
+    /// # Errors
+    /// When there is no such option, or its value is wrong.
+    pub(super) fn of(members: &BTreeMap<String, Value>) -> Result<Self> {
+        let mut words = Vec::new();
+        for (name, value) in members {
+            let name = name.replace('_', "-");
+            let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            match value {
+                Value::Bool(false) => {}
+                Value::Bool(true) => words.push(format!("--{name}")),
+                Value::Array(values) => {
+                    words.push(format!("--{name}={}", values.iter().map(text).collect::<Vec<_>>().join(",")));
+                }
+                value => words.push(format!("--{name}={}", text(value))),
+            }
+        }
+        let command = clap::Command::new("engine").no_binary_name(true).disable_help_flag(true);
+        let matches = Self::augment_args(command).try_get_matches_from(words);
+        let parsed = matches.and_then(|matches| Self::from_arg_matches(&matches));
+        parsed.map_err(|error| {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            Usage(format!("`engine` of the recipe: {}", first.trim_start_matches("error: "))).into()
+        })
     }
 
     /// The options that were given and say how engines are built, with their values; a flag has an empty one.
@@ -121,15 +142,6 @@ impl EngineArguments {
             }
         }
         command
-    }
-
-    /// What a command with these options prints when it is done.
-    pub(super) fn shown(&self, json: bool) -> Shown {
-        match (json, self.print_trtexec) {
-            (true, _) => Shown::Json,
-            (false, true) => Shown::Nothing,
-            (false, false) => Shown::Summary,
-        }
     }
 
     /// Refuses options that the builder of this program does not have, and GPUs for which it has no products of these types.
@@ -173,7 +185,7 @@ impl EngineArguments {
         EngineOptions { build, library: settings.trt_library.clone(), keep_onnx: self.keep_onnx }
     }
 
-    /// Prints the commands of NVIDIA's tool, if that was asked for: for the ONNX files of an artifact that will be at
+    /// Prints the commands of NVIDIA's tool: for the ONNX files of an artifact that will be at
     /// `folder`. `kept` says that the ONNX files stay without --keep-onnx too.
     pub(super) fn print_trtexec(
         &self,
@@ -182,9 +194,6 @@ impl EngineArguments {
         profiles: &Profiles,
         kept: bool,
     ) -> Result<()> {
-        if !self.print_trtexec {
-            return Ok(());
-        }
         let EngineOptions { mut build, .. } = self.options(&RuntimeSettings::default());
         if build.capabilities.is_empty() {
             build.capabilities = default_gpus(manifest).capabilities;

@@ -8,6 +8,7 @@ pub(super) use planner::{Uses, uses};
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 
 use planish_ir::DType;
 use planish_ir::weight::{BlockFit, Dequantized, Search};
@@ -130,6 +131,20 @@ impl WeightMethod {
         }
     }
 }
+
+impl FromStr for WeightMethod {
+    type Err = UnknownMethod;
+
+    fn from_str(text: &str) -> Result<Self, UnknownMethod> {
+        let all = [Self::Nearest, Self::Mse, Self::Hqq, Self::Gptq, Self::Awq];
+        all.into_iter().find(|method| method.to_string() == text).ok_or_else(|| UnknownMethod(text.to_owned()))
+    }
+}
+
+/// A text that names no method for weights.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a method: there are nearest, mse, hqq, gptq and awq")]
+pub struct UnknownMethod(String);
 
 impl fmt::Display for WeightMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -40,8 +40,6 @@ pub struct WeightSettings {
     pub method: WeightMethod,
     /// Other bits for weights by the name of the weight or of a result, or an origin: the last pattern that matches counts.
     pub bits_for: Vec<(Regex, Bits)>,
-    /// Weights that stay floats, likewise.
-    pub keep_float: Vec<Regex>,
     /// Weights that stay floats because they are not finite: by their names, and why.
     pub not_finite: BTreeMap<String, String>,
 }
@@ -58,7 +56,6 @@ impl WeightSettings {
             zero_points: false,
             method: WeightMethod::default(),
             bits_for: Vec::new(),
-            keep_float: Vec::new(),
             not_finite: BTreeMap::new(),
         }
     }
@@ -91,9 +88,9 @@ impl WeightSettings {
 }
 
 /// The option for the head, which a reason names.
-pub const HEAD_OPTION: &str = "--quantize-head";
+pub const HEAD_OPTION: &str = "--keep @head";
 /// The option for the table of tokens, which a reason names.
-pub const TABLE_OPTION: &str = "--quantize-table";
+pub const TABLE_OPTION: &str = "--keep @table";
 
 /// The fewest elements of a block.
 const LEAST_BLOCK: usize = 16;
@@ -224,9 +221,9 @@ fn form(
     looks_up: bool,
 ) -> WeightForm {
     let float = |reason: String| WeightForm::Float { reason };
-    let matches = |pattern: &Regex| uses.matches(graph, weight, pattern);
-    if let Some(pattern) = settings.keep_float.iter().find(|pattern| matches(pattern)) {
-        return float(format!("`{pattern}` of --keep-float matches"));
+    let pattern = settings.bits_for.iter().rev().find(|(pattern, _)| uses.matches(graph, weight, pattern));
+    if let Some((pattern, Bits::Keep)) = pattern {
+        return float(format!("`{pattern}` of --keep matches"));
     }
     if let Some(reason) = settings.not_finite.get(&graph.value(weight).name) {
         return float(reason.clone());
@@ -237,9 +234,8 @@ fn form(
     if uses.lookups > 0 && !looks_up {
         return float("the target has no operator that looks up rows of codes".to_owned());
     }
-    let pattern = settings.bits_for.iter().rev().find(|(pattern, _)| matches(pattern));
     let (bits, reason) = match pattern {
-        Some((pattern, bits)) => (*bits, Some(format!("`{pattern}` of --bits-for matches"))),
+        Some((pattern, bits)) => (*bits, Some(format!("`{pattern}` of --keep matches"))),
         None if is_head => {
             (settings.head.unwrap_or(Bits::Eight), settings.head.map(|_| format!("{HEAD_OPTION} says so")))
         }

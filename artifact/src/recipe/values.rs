@@ -1,0 +1,291 @@
+//! The values that members of a recipe have.
+
+use std::fmt;
+use std::str::FromStr;
+
+use planish_passes::Half;
+use planish_passes::quantize::{Smooth, WeightScales};
+use serde::{Deserialize, Serialize};
+
+/// What the numbers of an artifact are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Precision {
+    /// float32, or what an ONNX graph has.
+    F32,
+    /// Weights and arithmetic in float16.
+    Fp16,
+    /// Weights and arithmetic in bfloat16.
+    Bf16,
+    /// Weights and activations of linear layers as integers of 8 bits.
+    Int8,
+    /// Weights and activations of linear layers as E4M3.
+    Fp8,
+    /// Weights of 4 bits with a scale for each block.
+    Int4,
+    /// Weights of 8 bits with a scale for each block.
+    Int8Weights,
+}
+
+impl Precision {
+    /// Each of them.
+    pub const ALL: [Self; 7] =
+        [Self::F32, Self::Fp16, Self::Bf16, Self::Int8, Self::Fp8, Self::Int4, Self::Int8Weights];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Fp16 => "fp16",
+            Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
+            Self::Fp8 => "fp8",
+            Self::Int4 => "int4",
+            Self::Int8Weights => "int8-weights",
+        }
+    }
+
+    /// The option that asks for it.
+    #[must_use]
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::F32 => "--precision f32",
+            Self::Fp16 => "--fp16",
+            Self::Bf16 => "--bf16",
+            Self::Int8 => "--int8",
+            Self::Fp8 => "--fp8",
+            Self::Int4 => "--int4",
+            Self::Int8Weights => "--int8-weights",
+        }
+    }
+
+    /// The half type, of a precision that is one.
+    #[must_use]
+    pub fn half(self) -> Option<Half> {
+        match self {
+            Self::Fp16 => Some(Half::F16),
+            Self::Bf16 => Some(Half::Bf16),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Precision {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|precision| precision.name() == text);
+        found.ok_or_else(|| format!("there are {}", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
+/// The type of floating-point inputs and outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Io {
+    /// float32.
+    F32,
+    /// The half type of the weights.
+    Half,
+}
+
+/// What ONNX Runtime multiplies weights of blocks with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccuracyLevel {
+    /// Inputs that each run rounds to integers of 8 bits.
+    Int8,
+    /// Inputs as they are.
+    Float,
+}
+
+/// How the scales of weights are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WeightScalesName {
+    /// By the range.
+    Minmax,
+    /// By the least mean square error.
+    Mse,
+    /// By the range, with codes from -64 to 64.
+    Reduced,
+}
+
+impl WeightScalesName {
+    /// As passes have it.
+    pub fn scales(self) -> WeightScales {
+        match self {
+            Self::Minmax => WeightScales::MinMax,
+            Self::Mse => WeightScales::Mse,
+            Self::Reduced => WeightScales::Reduced,
+        }
+    }
+}
+
+/// Which logits the graph gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogitsChoice {
+    /// Those of each token.
+    All,
+    /// Those of the last token of each row.
+    Last,
+    /// One for each token of a padded vocabulary.
+    Sliced,
+    /// One for each row of a padded vocabulary.
+    Padded,
+}
+
+impl LogitsChoice {
+    const NAMES: [(&'static str, Self); 4] =
+        [("all", Self::All), ("last", Self::Last), ("sliced", Self::Sliced), ("padded", Self::Padded)];
+}
+
+impl fmt::Display for LogitsChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::NAMES.iter().find(|(_, choice)| choice == self).map_or("", |(name, _)| name))
+    }
+}
+
+impl FromStr for LogitsChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice);
+        found.ok_or_else(|| format!("there are {}", Self::NAMES.map(|(name, _)| name).join(", ")))
+    }
+}
+
+/// The input features of a weight that share a scale; `None` for a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSize(pub Option<usize>);
+
+impl fmt::Display for BlockSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(size) => size.fmt(f),
+            None => f.write_str("row"),
+        }
+    }
+}
+
+impl FromStr for BlockSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "row" => Ok(Self(None)),
+            "16" | "32" | "64" | "128" | "256" => Ok(Self(text.parse().ok())),
+            _ => Err("expected 16, 32, 64, 128, 256 or row".to_owned()),
+        }
+    }
+}
+
+/// A number of rows; 0 for no padding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Multiple(pub usize);
+
+impl fmt::Display for Multiple {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("off"),
+            rows => rows.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Multiple {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self(0)),
+            _ => text.parse().map(Self).map_err(|_| "expected a number of rows, or off".to_owned()),
+        }
+    }
+}
+
+/// How the inputs that norms give are smoothed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Smoothing(pub Smooth);
+
+impl fmt::Display for Smoothing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Smooth::Off => f.write_str("off"),
+            Smooth::Auto => f.write_str("auto"),
+            Smooth::Alpha(alpha) => alpha.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Smoothing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self(Smooth::Off)),
+            "auto" => Ok(Self(Smooth::Auto)),
+            _ => {
+                let alpha = text.parse().ok().filter(|alpha| (0.0..=1.0).contains(alpha));
+                let alpha = alpha.ok_or_else(|| "expected off, auto, or a number from 0 to 1".to_owned());
+                alpha.map(|alpha| Self(Smooth::Alpha(alpha)))
+            }
+        }
+    }
+}
+
+/// Values that are written as their texts.
+pub(super) mod text {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer, de};
+    use serde_json::Value;
+
+    pub(in super::super) fn serialize<T: Display, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => to.collect_str(value),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(in super::super) fn deserialize<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        let text = match Value::deserialize(from)? {
+            Value::String(text) => text,
+            Value::Number(number) => number.to_string(),
+            _ => return Err(de::Error::custom("expected a text or a number")),
+        };
+        text.parse().map(Some).map_err(de::Error::custom)
+    }
+}
+
+/// A list that is written as a text with commas.
+pub(super) mod list {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(in super::super) fn serialize<T: Display, S: Serializer>(values: &[T], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&values.iter().map(T::to_string).collect::<Vec<_>>().join(","))
+    }
+
+    pub(in super::super) fn deserialize<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(from)?.split(',').map(|word| word.parse().map_err(de::Error::custom)).collect()
+    }
+}
