@@ -38,8 +38,7 @@ fn parameters_of_all_layers_are_those_of_layers_without_windows() {
         let factor = json!({"rope_type": "linear", "factor": 8.0, "rope_theta": 10_000.0});
         let model = Draft::of(golden).with("rope_parameters", factor).load(STRICT).unwrap();
         let weights = |name: &str| {
-            let (_, _, weight) =
-                model.parts[0].graph.weights().find(|(_, value, _)| value.name == name).unwrap();
+            let (_, _, weight) = model.parts[0].graph.weights().find(|(_, value, _)| value.name == name).unwrap();
             weight.read_numbers().unwrap()[0]
         };
         [weights("rotary_emb.inv_freq"), weights("rotary_emb_local.inv_freq")]
