@@ -169,8 +169,8 @@ fn a_causal_query_sees_what_came_before_it_and_itself() {
 fn a_window_without_causality_is_on_both_sides() {
     let [q, k, v] = qkv(5, 7);
     let window = formed(&[&q, &k, &v], 2, |a, _| Attention { window: Some(2), ..a }).remove(0);
-    for i in 0..5usize {
-        let seen = i.saturating_sub(1)..(i + 2).min(5);
+    for i in 0..5 {
+        let seen = usize::saturating_sub(i, 1)..(i + 2).min(5);
         let query = rows(&q, i..i + 1);
         let near = attention([&query, &rows(&k, seen.clone()), &rows(&v, seen)], None, 2, 0.5);
         assert_close(&rows(&window, i..i + 1), &near.to_f64(), 1e-15);

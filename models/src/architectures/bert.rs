@@ -1,8 +1,5 @@
 //! BERT (Devlin et al. 2018, arXiv:1810.04805), as `transformers/models/bert` has it.
 
-use planish_ir::ValueId;
-use planish_ir::ops::UnaryKind;
-
 use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::{Config, MAX_SIZE, Size};
 use crate::checkpoint::config_keys::Only;
@@ -10,6 +7,7 @@ use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation, LayerNames, Settings};
 use crate::layers::heads::{self, MaskedLm, SecondBias};
 use crate::{ModelError, Task};
+use planish_ir::ValueId;
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "bert",
@@ -79,19 +77,37 @@ pub(crate) const LAYER: LayerNames = LayerNames {
 pub(crate) struct Defaults {
     pub(crate) vocab_size: usize,
     pub(crate) pad_token_id: i64,
+    pub(crate) hidden_size: usize,
+    pub(crate) intermediate_size: usize,
+    pub(crate) num_attention_heads: usize,
+    pub(crate) hidden_act: &'static str,
+}
+
+impl Defaults {
+    pub(crate) const BERT: Self = Self {
+        vocab_size: 30522,
+        pad_token_id: 0,
+        hidden_size: 768,
+        intermediate_size: 3072,
+        num_attention_heads: 12,
+        hidden_act: "gelu",
+    };
 }
 
 /// Reads the configuration, in RoBERTa too.
 pub(crate) fn settings(config: &Config<'_>, defaults: &Defaults) -> Result<Settings, ModelError> {
     let vocabulary = config.size("vocab_size", defaults.vocab_size)?;
+    let positions = config.size("max_position_embeddings", 512)?;
+    let hidden = config.size("hidden_size", defaults.hidden_size)?;
     let settings = Settings {
         vocabulary,
-        positions: config.size("max_position_embeddings", 512)?,
-        hidden: config.size("hidden_size", 768)?,
-        intermediate: config.size("intermediate_size", 3072)?,
-        heads: config.size("num_attention_heads", 12)?,
+        positions,
+        hidden,
+        embedded: hidden,
+        intermediate: config.size("intermediate_size", defaults.intermediate_size)?,
+        heads: config.size("num_attention_heads", defaults.num_attention_heads)?,
         layers: config.size("num_hidden_layers", 12)?,
-        activation: Activation::read(config, "hidden_act", "gelu")?,
+        activation: Activation::read(config, "hidden_act", defaults.hidden_act)?,
         eps: config.positive("layer_norm_eps", 1e-12)?,
         pad_token_id: config.token("pad_token_id", defaults.pad_token_id, vocabulary)?,
     };
@@ -116,17 +132,8 @@ pub(crate) fn token_types(b: &Builder<'_>) -> Result<Size, ModelError> {
 }
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
-    let s = settings(b.config, &Defaults { vocab_size: 30522, pad_token_id: 0 })?;
-    let types = token_types(b)?;
-
-    let input_ids = b.input("input_ids", s.vocabulary.signed());
-    let attention_mask = b.input("attention_mask", 2);
-    let token_type_ids = b.input("token_type_ids", types.signed());
-    let mask = encoder::mask(b, attention_mask)?;
-    let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
-    let types = b.embedding(token_type_ids, "embeddings.token_type_embeddings", types, s.hidden)?;
-    let positions = encoder::absolute_positions(b, &s)?;
-    let x = encoder::embeddings(b, &s, words, &[types, positions])?;
+    let s = settings(b.config, &Defaults::BERT)?;
+    let (x, mask) = embeddings(b, &s)?;
     let hidden = encoder::layers(b, &s, &LAYER, x, mask)?;
 
     match task {
@@ -147,7 +154,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
             },
         )?,
         Task::TextClassification => {
-            let pooled = heads::pool(b, s.hidden, hidden, "pooler.dense", UnaryKind::Tanh)?;
+            let pooled = heads::pool(b, s.hidden, hidden, "pooler.dense", Activation::TANH)?;
             heads::classify(b, s.hidden, pooled, "classifier")?;
         }
         Task::TokenClassification => heads::classify(b, s.hidden, hidden, "classifier")?,
@@ -159,11 +166,24 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
     Ok(s.interface(s.positions.value))
 }
 
+/// Adds the inputs: the embeddings of tokens, types and positions, [batch_size, sequence_length, embedded], and the mask.
+pub(crate) fn embeddings(b: &mut Builder<'_>, s: &Settings) -> Result<(ValueId, ValueId), ModelError> {
+    let types = token_types(b)?;
+    let input_ids = b.input("input_ids", s.vocabulary.signed());
+    let attention_mask = b.input("attention_mask", 2);
+    let token_type_ids = b.input("token_type_ids", types.signed());
+    let mask = encoder::mask(b, attention_mask)?;
+    let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.embedded)?;
+    let types = b.embedding(token_type_ids, "embeddings.token_type_embeddings", types, s.embedded)?;
+    let positions = encoder::absolute_positions(b, s)?;
+    Ok((encoder::embeddings(b, s, words, &[types, positions])?, mask))
+}
+
 /// `last_hidden_state`, and `pooler_output` where the checkpoint has a pooler.
 pub(crate) fn features(b: &mut Builder<'_>, s: &Settings, hidden: ValueId) -> Result<(), ModelError> {
     b.graph.add_output("last_hidden_state", hidden);
     if b.tensors.contains("pooler.dense.weight") {
-        let pooled = heads::pool(b, s.hidden, hidden, "pooler.dense", UnaryKind::Tanh)?;
+        let pooled = heads::pool(b, s.hidden, hidden, "pooler.dense", Activation::TANH)?;
         b.graph.add_output("pooler_output", pooled);
     }
     Ok(())

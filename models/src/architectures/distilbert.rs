@@ -64,10 +64,12 @@ const LAYER: LayerNames = LayerNames {
 
 fn settings(config: &Config<'_>) -> Result<Settings, ModelError> {
     let vocabulary = config.size("vocab_size", 30522)?;
+    let hidden = config.size_alias(&["dim", "hidden_size"], 768)?;
     let settings = Settings {
         vocabulary,
         positions: config.size("max_position_embeddings", 512)?,
-        hidden: config.size_alias(&["dim", "hidden_size"], 768)?,
+        hidden,
+        embedded: hidden,
         intermediate: config.size("hidden_dim", 3072)?,
         heads: config.size_alias(&["n_heads", "num_attention_heads"], 12)?,
         layers: config.size_alias(&["n_layers", "num_hidden_layers"], 6)?,
@@ -104,7 +106,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
             },
         )?,
         Task::TextClassification => {
-            let pooled = heads::pool(b, s.hidden, hidden, "pre_classifier", UnaryKind::Relu)?;
+            let pooled = heads::pool(b, s.hidden, hidden, "pre_classifier", Activation::Unary(UnaryKind::Relu))?;
             heads::classify(b, s.hidden, pooled, "classifier")?;
         }
         Task::TokenClassification => heads::classify(b, s.hidden, hidden, "classifier")?,

@@ -4,7 +4,7 @@
 use planish_ir::ops::GeluForm;
 
 use crate::architecture::{Architecture, Interface};
-use crate::architectures::llama::{GGUF_NAMES, UNUSED_TENSORS};
+use crate::architectures::llama;
 use crate::checkpoint::config_keys::Only;
 use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self, Defaults, EmbeddingScale, Settings};
@@ -18,9 +18,6 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gemma",
     class_prefix: "Gemma",
-    base: "model",
-    renamed: &[],
-    tasks: &[Task::TextGeneration],
     keys: &[
         decoder::KEYS,
         rope::KEYS,
@@ -29,11 +26,9 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     only: ONLY,
     irrelevant_keys: &[],
-    unused_tensors: UNUSED_TENSORS,
     gguf: Some(&Kind {
         name: "gemma",
         class: "GemmaForCausalLM",
-        names: GGUF_NAMES,
         pairs: false,
         whole_norms: true,
         configure: |c| {
@@ -42,8 +37,10 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
             c.set("hidden_activation", "gelu_pytorch_tanh");
             Ok(())
         },
+        ..llama::GGUF
     }),
     build,
+    ..llama::ARCHITECTURE
 };
 
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {

@@ -3,7 +3,7 @@
 
 use crate::architecture::{Architecture, Interface};
 use crate::architectures::gemma;
-use crate::architectures::llama::{GGUF_MODEL, UNUSED_TENSORS};
+use crate::architectures::llama::{self, GGUF_MODEL};
 use crate::checkpoint::gguf::config::{Conversion, Sizes};
 use crate::checkpoint::gguf::{self, Kind, Names};
 use crate::layers::blocks::{self, Around, Defaults, Settings};
@@ -15,22 +15,19 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gemma2",
     class_prefix: "Gemma2",
-    base: "model",
-    renamed: &[],
-    tasks: &[Task::TextGeneration],
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, KEYS],
     only: gemma::ONLY,
     irrelevant_keys: IRRELEVANT_KEYS,
-    unused_tensors: UNUSED_TENSORS,
     gguf: Some(&Kind {
         name: "gemma2",
         class: "Gemma2ForCausalLM",
-        names: GGUF_NAMES,
         pairs: false,
+        names: GGUF_NAMES,
         whole_norms: true,
         configure: configure_gguf,
     }),
     build,
+    ..llama::ARCHITECTURE
 };
 
 /// The names of tensors in GGUF files, with norms behind attention and feed-forward.

@@ -2,8 +2,7 @@
 //! of queries and keys that are normalized, and a rotary embedding of their own for layers with windows.
 
 use crate::architecture::{Architecture, Interface};
-use crate::architectures::llama::UNUSED_TENSORS;
-use crate::architectures::{gemma, gemma2};
+use crate::architectures::{gemma, gemma2, llama};
 use crate::layers::blocks::{self, Defaults, HeadNorms};
 use crate::layers::builder::Builder;
 use crate::layers::rope::Layers;
@@ -14,9 +13,6 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gemma3_text",
     class_prefix: "Gemma3",
-    base: "model",
-    renamed: &[],
-    tasks: &[Task::TextGeneration],
     keys: &[
         decoder::KEYS,
         rope::KEYS,
@@ -28,9 +24,9 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     only: gemma::ONLY,
     irrelevant_keys: gemma2::IRRELEVANT_KEYS,
-    unused_tensors: UNUSED_TENSORS,
     gguf: None,
     build,
+    ..llama::ARCHITECTURE
 };
 
 const LOCAL_THETA: &str = "rope_local_base_freq";

@@ -19,34 +19,37 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     // Cuts products into pieces, as they were trained: same result.
     irrelevant_keys: &["pretraining_tp"],
     unused_tensors: UNUSED_TENSORS,
-    gguf: Some(&Kind {
-        name: "llama",
-        class: "LlamaForCausalLM",
-        names: GGUF_NAMES,
-        pairs: true,
-        whole_norms: false,
-        configure: |c| {
-            let Sizes { window, .. } = gguf::config::llama(c)?;
-            c.set("hidden_act", "silu");
-            match window {
-                // The files of Mistral say that they are Llama.
-                Some(window) => {
-                    c.set_model("mistral", "MistralForCausalLM");
-                    c.set("sliding_window", window);
-                }
-                None => {
-                    c.set("attention_bias", c.has("blk.0.attn_q.bias"));
-                    c.set("mlp_bias", c.has("blk.0.ffn_up.bias"));
-                }
-            }
-            Ok(())
-        },
-    }),
+    gguf: Some(&GGUF),
     build,
 };
 
-/// The names of tensors in GGUF files, in those of its kin too.
-pub(crate) const GGUF_NAMES: Names = Names {
+/// What GGUF files say of it, from which those of its kin name the differences.
+pub(crate) const GGUF: Kind = Kind {
+    name: "llama",
+    class: "LlamaForCausalLM",
+    names: GGUF_NAMES,
+    pairs: true,
+    whole_norms: false,
+    configure: |c| {
+        let Sizes { window, .. } = gguf::config::llama(c)?;
+        c.set("hidden_act", "silu");
+        match window {
+            // The files of Mistral say that they are Llama.
+            Some(window) => {
+                c.set_model("mistral", "MistralForCausalLM");
+                c.set("sliding_window", window);
+            }
+            None => {
+                c.set("attention_bias", c.has("blk.0.attn_q.bias"));
+                c.set("mlp_bias", c.has("blk.0.ffn_up.bias"));
+            }
+        }
+        Ok(())
+    },
+};
+
+/// The names of tensors in GGUF files.
+const GGUF_NAMES: Names = Names {
     model: GGUF_MODEL,
     layers: "model.layers.",
     layer: &[

@@ -2,7 +2,7 @@
 //! with attention to a window of keys.
 
 use crate::architecture::{Architecture, Interface};
-use crate::architectures::llama::UNUSED_TENSORS;
+use crate::architectures::llama;
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows::{self, Windows};
@@ -12,16 +12,12 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "mistral",
     class_prefix: "Mistral",
-    base: "model",
-    renamed: &[],
-    tasks: &[Task::TextGeneration],
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act", "rms_norm_eps"]],
-    only: &[],
     irrelevant_keys: &[],
-    unused_tensors: UNUSED_TENSORS,
     // Its files say that they are Llama.
     gguf: None,
     build,
+    ..llama::ARCHITECTURE
 };
 
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {

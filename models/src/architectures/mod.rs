@@ -1,11 +1,13 @@
 //! One file for each architecture: the names of its weights, the keys of its configuration, and its graph. To add one: a
 //! file with its `ARCHITECTURE`, its module here, and a line in [`ARCHITECTURES`].
 
+pub(crate) mod albert;
 pub(crate) mod bart;
 pub(crate) mod bert;
 pub(crate) mod cohere;
 pub(crate) mod cohere2;
 pub(crate) mod distilbert;
+pub(crate) mod electra;
 pub(crate) mod ernie4_5;
 pub(crate) mod eurobert;
 pub(crate) mod exaone4;
@@ -21,6 +23,7 @@ pub(crate) mod llama;
 pub(crate) mod marian;
 pub(crate) mod mistral;
 pub(crate) mod modernbert;
+pub(crate) mod mpnet;
 pub(crate) mod nemotron;
 pub(crate) mod olmo2;
 pub(crate) mod olmo3;
@@ -41,12 +44,14 @@ use crate::Architecture;
 /// Every architecture that can be loaded.
 pub const ARCHITECTURES: &[Architecture] = &[
     // In the order of their names, which is that of messages.
+    albert::ARCHITECTURE,
     bart::ARCHITECTURE,
     bert::ARCHITECTURE,
     roberta::CAMEMBERT,
     cohere::ARCHITECTURE,
     cohere2::ARCHITECTURE,
     distilbert::ARCHITECTURE,
+    electra::ARCHITECTURE,
     ernie4_5::ARCHITECTURE,
     eurobert::ARCHITECTURE,
     exaone4::ARCHITECTURE,
@@ -62,6 +67,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     marian::ARCHITECTURE,
     mistral::ARCHITECTURE,
     modernbert::ARCHITECTURE,
+    mpnet::ARCHITECTURE,
     nemotron::ARCHITECTURE,
     olmo2::ARCHITECTURE,
     olmo3::ARCHITECTURE,

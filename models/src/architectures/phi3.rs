@@ -2,7 +2,7 @@
 //! packed projections, and with a part of each head rotated where the configuration says so.
 
 use crate::architecture::{Architecture, Interface};
-use crate::architectures::llama::UNUSED_TENSORS;
+use crate::architectures::llama;
 use crate::checkpoint::config_keys::Only;
 use crate::layers::blocks::{self, Defaults, FeedForward, Projections, Settings};
 use crate::layers::builder::Builder;
@@ -13,15 +13,12 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "phi3",
     class_prefix: "Phi3",
-    base: "model",
-    renamed: &[],
-    tasks: &[Task::TextGeneration],
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act", "rms_norm_eps"]],
     only: &[Only::Off("attention_bias")],
     irrelevant_keys: &[],
-    unused_tensors: UNUSED_TENSORS,
     gguf: None,
     build,
+    ..llama::ARCHITECTURE
 };
 
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {

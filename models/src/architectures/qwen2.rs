@@ -2,7 +2,7 @@
 //! biases of queries, keys and values, and windows in the upper layers where they are switched on.
 
 use crate::architecture::{Architecture, Interface};
-use crate::architectures::llama::{GGUF_NAMES, UNUSED_TENSORS};
+use crate::architectures::llama;
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self, Defaults, Settings};
@@ -14,22 +14,17 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "qwen2",
     class_prefix: "Qwen2",
-    base: "model",
-    renamed: &[],
-    tasks: &[Task::TextGeneration],
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, WINDOW_KEYS, &["hidden_act", "rms_norm_eps"]],
-    only: &[],
     irrelevant_keys: &[],
-    unused_tensors: UNUSED_TENSORS,
     gguf: Some(&Kind {
         name: "qwen2",
         class: "Qwen2ForCausalLM",
-        names: GGUF_NAMES,
         pairs: false,
-        whole_norms: false,
         configure: gguf::config::llama_with_silu,
+        ..llama::GGUF
     }),
     build,
+    ..llama::ARCHITECTURE
 };
 
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {

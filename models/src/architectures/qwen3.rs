@@ -2,7 +2,7 @@
 //! heads of queries and keys that are normalized, and windows as Qwen2 has them.
 
 use crate::architecture::{Architecture, Interface};
-use crate::architectures::llama::{GGUF_NAMES, UNUSED_TENSORS};
+use crate::architectures::llama;
 use crate::architectures::qwen2;
 use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self, Defaults, HeadNorms, Settings};
@@ -14,9 +14,6 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "qwen3",
     class_prefix: "Qwen3",
-    base: "model",
-    renamed: &[],
-    tasks: &[Task::TextGeneration],
     keys: &[
         decoder::KEYS,
         rope::KEYS,
@@ -25,21 +22,19 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         qwen2::WINDOW_KEYS,
         &["attention_bias", "hidden_act", "rms_norm_eps"],
     ],
-    only: &[],
     irrelevant_keys: &[],
-    unused_tensors: UNUSED_TENSORS,
     gguf: Some(&Kind {
         name: "qwen3",
         class: "Qwen3ForCausalLM",
-        names: GGUF_NAMES,
         pairs: false,
-        whole_norms: false,
         configure: |c| {
             c.set("attention_bias", c.has("blk.0.attn_q.bias"));
             gguf::config::llama_with_silu(c)
         },
+        ..llama::GGUF
     }),
     build,
+    ..llama::ARCHITECTURE
 };
 
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {

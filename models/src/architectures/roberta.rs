@@ -1,7 +1,7 @@
 //! RoBERTa (Liu et al. 2019, arXiv:1907.11692), as `transformers/models/roberta` has it: BERT
 //! without token types as inputs, whose positions count the tokens that are not padding.
 
-use planish_ir::ops::{Binary, BinaryKind, Cast, CumSum, GeluForm, Slice, Unary, UnaryKind};
+use planish_ir::ops::{Binary, BinaryKind, Cast, CumSum, Slice, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Origin, ValueId, Weight};
 
 use crate::architecture::{Architecture, Interface};
@@ -51,7 +51,7 @@ pub(crate) const CAMEMBERT: Architecture = Architecture {
 
 /// Builds the graph; a configuration without `vocab_size` means `default_vocabulary`.
 fn build(b: &mut Builder<'_>, task: Task, default_vocabulary: usize) -> Result<Interface, ModelError> {
-    let s = bert::settings(b.config, &Defaults { vocab_size: default_vocabulary, pad_token_id: 1 })?;
+    let s = bert::settings(b.config, &Defaults { vocab_size: default_vocabulary, pad_token_id: 1, ..Defaults::BERT })?;
     let Some(pad) = s.pad_token_id else {
         return Err(b.config.error("`pad_token_id` is not an id: the positions of RoBERTa depend on it"));
     };
@@ -79,7 +79,7 @@ fn build(b: &mut Builder<'_>, task: Task, default_vocabulary: usize) -> Result<I
         Task::FeatureExtraction => bert::features(b, &s, hidden)?,
         Task::FillMask => fill_mask(b, &s, hidden)?,
         Task::TextClassification => {
-            let pooled = heads::pool(b, s.hidden, hidden, "classifier.dense", UnaryKind::Tanh)?;
+            let pooled = heads::pool(b, s.hidden, hidden, "classifier.dense", Activation::TANH)?;
             heads::classify(b, s.hidden, pooled, "classifier.out_proj")?;
         }
         Task::TokenClassification => heads::classify(b, s.hidden, hidden, "classifier")?,
@@ -100,13 +100,13 @@ fn fill_mask(b: &mut Builder<'_>, s: &Settings, hidden: ValueId) -> Result<(), M
         // `lm_head.decoder.bias`: `RobertaLMHead._tie_weights` sets `bias` to `decoder.bias`, where it is there.
         second_bias: Some(SecondBias { name: "lm_head.bias", applied_by: None }),
         // Whatever `hidden_act` says.
-        activation: Activation::Gelu(GeluForm::Erf),
+        activation: Activation::GELU,
     };
     heads::fill_mask(b, s, hidden, &names)
 }
 
 /// `pad` for padding, `pad + n` for token number n of its row (from 1 on, padding not counted).
-fn position_ids(b: &mut Builder<'_>, input_ids: ValueId, pad: i64) -> Result<ValueId, ModelError> {
+pub(crate) fn position_ids(b: &mut Builder<'_>, input_ids: ValueId, pad: i64) -> Result<ValueId, ModelError> {
     const MODULE: &str = "embeddings.position_ids";
     let at = |name: &str| format!("{MODULE}.{name}");
     // Exact: token ids are below 2^53.

@@ -28,7 +28,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
             "use_sliding_window",
         ],
     ],
-    irrelevant_keys: &[],
+    // What published configurations repeat of other models.
+    irrelevant_keys: &["max_window_layers", "pretraining_tp"],
     gguf: None,
     build,
     ..llama::ARCHITECTURE

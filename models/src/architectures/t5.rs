@@ -1,14 +1,14 @@
 //! T5 (Raffel et al. 2019, arXiv:1910.10683), as `transformers/models/t5` has it: norms before
 //! attention and feed-forward, and biases of attention by relative position in place of positions.
 
-use planish_ir::ops::{Attention, Binary, BinaryKind, Embedding, Gather, Real, Transpose};
-use planish_ir::{DType, Dim, Origin, ValueId};
+use planish_ir::ops::{Attention, Binary, BinaryKind, Embedding, Real};
+use planish_ir::{DType, Dim, ValueId};
 
 use crate::architecture::{Architecture, Interface};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::builder::Builder;
 use crate::layers::encoder::Activation;
-use crate::layers::relative::{Buckets, relative_positions};
+use crate::layers::relative::{self, Buckets};
 use crate::layers::seq2seq::{self, CACHED, DECODER_SEQUENCE, Decoder, ENCODER_SEQUENCE, Encoder, Heads, Shared};
 use crate::{ModelError, Task};
 
@@ -248,13 +248,6 @@ fn position_bias(
     length: &Dim,
 ) -> Result<ValueId, ModelError> {
     let module = format!("{stack}.block.0.layer.0.SelfAttention.relative_attention_bias");
-    let at = |name: &str| format!("{module}.{name}");
     let buckets = Buckets::new(b.config, s.buckets, s.max_distance, both_sides)?;
-    let stored = b.weight(&[&at("weight")], &[s.buckets, s.heads.count])?;
-    let indices = buckets.of_distances();
-    let indices = b.graph.add_weight(&at("buckets"), indices, Origin::Unknown);
-    let table = b.emit(Gather { x: stored, indices, axis: 0 }, &at("by_distance"))?;
-    let table = b.emit(Transpose { x: table, perm: vec![1, 0] }, &at("by_head"))?;
-    let indices = relative_positions(b, &buckets, past, length, &module)?;
-    b.emit(Gather { x: table, indices, axis: 1 }, &module)
+    relative::bias(b, &buckets, [s.buckets, s.heads.count], past, length, &module)
 }

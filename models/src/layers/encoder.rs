@@ -2,7 +2,7 @@
 //! layers of self-attention and feed-forward, each with a residual connection and layer
 //! normalization after it.
 
-use planish_ir::ops::{Binary, BinaryKind, Cast, Gelu, GeluForm, Iota, Reshape, Slice, Unary, UnaryKind};
+use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, Gelu, GeluForm, Iota, Reshape, Slice, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Shape, ValueId};
 
 use crate::architecture::Interface;
@@ -31,6 +31,8 @@ pub(crate) struct Settings {
     /// Rows of the position table.
     pub(crate) positions: Size,
     pub(crate) hidden: Size,
+    /// Features of embeddings.
+    pub(crate) embedded: Size,
     pub(crate) intermediate: Size,
     pub(crate) heads: Size,
     pub(crate) layers: Size,
@@ -67,6 +69,11 @@ pub(crate) enum Activation {
     Unary(UnaryKind),
     /// `relu(x)^2`.
     SquaredRelu,
+}
+
+impl Activation {
+    pub(crate) const TANH: Self = Activation::Unary(UnaryKind::Tanh);
+    pub(crate) const GELU: Self = Activation::Gelu(GeluForm::Erf);
 }
 
 const ACTIVATIONS: &[(&str, Activation)] = &[
@@ -194,14 +201,14 @@ pub(crate) fn positions(b: &mut Builder<'_>) -> Result<ValueId, ModelError> {
 }
 
 /// The rows of the table `embeddings.position_embeddings` for positions 0, 1, 2 ...:
-/// [sequence_length, hidden].
+/// [sequence_length, embedded].
 pub(crate) fn absolute_positions(b: &mut Builder<'_>, s: &Settings) -> Result<ValueId, ModelError> {
-    let table = b.weight(&["embeddings.position_embeddings.weight"], &[s.positions, s.hidden])?;
+    let table = b.weight(&["embeddings.position_embeddings.weight"], &[s.positions, s.embedded])?;
     let slice = Slice { x: table, axis: 0, start: Dim::constant(0), end: Dim::symbol(SEQUENCE) };
     b.emit(slice, "embeddings.position_embeddings")
 }
 
-/// Sums embeddings in order and normalizes: [batch_size, sequence_length, hidden].
+/// Sums embeddings in order and normalizes: [batch_size, sequence_length, embedded].
 pub(crate) fn embeddings(
     b: &mut Builder<'_>,
     s: &Settings,
@@ -212,7 +219,7 @@ pub(crate) fn embeddings(
     for &other in others {
         sum = b.add(sum, other, "embeddings.add")?;
     }
-    b.layer_norm(sum, "embeddings.LayerNorm", s.hidden, s.eps)
+    b.layer_norm(sum, "embeddings.LayerNorm", s.embedded, s.eps)
 }
 
 /// All layers: [batch_size, sequence_length, hidden] to the same.
@@ -223,16 +230,17 @@ pub(crate) fn layers(
     x: ValueId,
     mask: ValueId,
 ) -> Result<ValueId, ModelError> {
-    (0..s.layers.value).try_fold(x, |x, i| layer(b, s, names, &format!("{}.{i}", names.layers), x, mask))
+    (0..s.layers.value).try_fold(x, |x, i| layer(b, s, names, &format!("{}.{i}", names.layers), x, (mask, None)))
 }
 
-fn layer(
+/// The layer of a path. What attention takes are the mask, and what is added to scores, if anything is.
+pub(crate) fn layer(
     b: &mut Builder<'_>,
     s: &Settings,
     names: &LayerNames,
     path: &str,
     x: ValueId,
-    mask: ValueId,
+    (mask, bias): (ValueId, Option<ValueId>),
 ) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("{path}.{name}");
     let q = b.linear(x, &at(names.query), s.hidden, s.hidden)?;
@@ -241,7 +249,8 @@ fn layer(
     let size = Size::derived(s.hidden.value / s.heads.value, "hidden_size / num_attention_heads");
     let heads = Heads { queries: s.heads, keys: s.heads, size };
     let scores = Scores::scaled(1.0 / (size.value as f64).sqrt());
-    let attended = b.emit(attention([q, k, v], heads, scores, mask), &at("attention"))?;
+    let attention = Attention { bias, ..attention([q, k, v], heads, scores, mask) };
+    let attended = b.emit(attention, &at("attention"))?;
     let projected = b.linear(attended, &at(names.output), s.hidden, s.hidden)?;
     let residual = b.add(projected, x, &at("attention.add"))?;
     let x = b.layer_norm(residual, &at(names.attention_norm), s.hidden, s.eps)?;

@@ -1,6 +1,6 @@
 //! Heads on top of a model, and the graph's outputs with them.
 
-use planish_ir::ops::{Binary, BinaryKind, Cast, Gather, Linear, Reduce, ReduceKind, Reshape, Split, Unary, UnaryKind};
+use planish_ir::ops::{Binary, BinaryKind, Cast, Gather, Linear, Reduce, ReduceKind, Reshape, Split};
 use planish_ir::{DType, Dim, Origin, Shape, ValueId, Weight};
 
 use crate::ModelError;
@@ -33,11 +33,11 @@ pub(crate) fn pool(
     hidden: Size,
     x: ValueId,
     module: &str,
-    kind: UnaryKind,
+    activation: Activation,
 ) -> Result<ValueId, ModelError> {
     let first = first_token(b, x, module)?;
     let projected = b.linear(first, module, hidden, hidden)?;
-    b.emit(Unary { kind, x: projected }, &format!("{module}.activation"))
+    activation.apply(b, projected, &format!("{module}.activation"))
 }
 
 /// `logits` of labels, of each token or of a pooled sequence.
@@ -110,12 +110,12 @@ pub(crate) struct SecondBias {
 /// `logits` of the vocabulary for each token.
 pub(crate) fn fill_mask(b: &mut Builder<'_>, s: &Settings, x: ValueId, names: &MaskedLm) -> Result<(), ModelError> {
     const EMBEDDINGS: &str = "embeddings.word_embeddings.weight";
-    let projected = b.linear(x, names.transform, s.hidden, s.hidden)?;
+    let projected = b.linear(x, names.transform, s.embedded, s.hidden)?;
     let active = names.activation.apply(b, projected, &format!("{}.activation", names.transform))?;
-    let x = b.layer_norm(active, names.norm, s.hidden, s.eps)?;
+    let x = b.layer_norm(active, names.norm, s.embedded, s.eps)?;
 
     let tied = b.config.boolean("tie_word_embeddings", true)?;
-    let weight = vocabulary_weight(b, names.decoder, EMBEDDINGS, tied, [s.vocabulary, s.hidden])?;
+    let weight = vocabulary_weight(b, names.decoder, EMBEDDINGS, tied, [s.vocabulary, s.embedded])?;
     let bias = Some(decoder_bias(b, s, names, tied)?);
     let logits = b.emit(Linear::new(x, weight, bias), names.decoder)?;
     b.graph.add_output("logits", logits);

@@ -2,8 +2,8 @@
 //! distances between key and query have a bucket each, far ones share buckets whose widths grow
 //! with the logarithm of the distance.
 
-use planish_ir::ops::{Binary, BinaryKind, Iota, Reshape, Slice};
-use planish_ir::{DType, Dim, Shape, ValueId, Weight};
+use planish_ir::ops::{Binary, BinaryKind, Gather, Iota, Reshape, Slice, Transpose};
+use planish_ir::{DType, Dim, Origin, Shape, ValueId, Weight};
 
 use crate::ModelError;
 use crate::checkpoint::config::{Config, Size};
@@ -72,7 +72,7 @@ impl Buckets {
 
 /// The places of distances in such a table, i64[length, past + length]: `length` queries are at
 /// the positions after `past` others, keys at all.
-pub(crate) fn relative_positions(
+fn relative_positions(
     b: &mut Builder<'_>,
     buckets: &Buckets,
     past: &Dim,
@@ -93,6 +93,26 @@ pub(crate) fn relative_positions(
     let place = b.add(distance, origin, &at("place"))?;
     let place = b.emit(Binary { kind: BinaryKind::Max, a: place, b: first }, &at("place.max"))?;
     b.emit(Binary { kind: BinaryKind::Min, a: place, b: last }, &at("place.min"))
+}
+
+/// The addend of the scaled scores: [heads, length, past + length]. A weight [buckets, heads] of the module has it for each
+/// bucket. It depends on the distance between key and query only, so one table of distances, which is known at compile
+/// time, has it all.
+pub(crate) fn bias(
+    b: &mut Builder<'_>,
+    buckets: &Buckets,
+    shape: [Size; 2],
+    past: &Dim,
+    length: &Dim,
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    let at = |name: &str| format!("{module}.{name}");
+    let stored = b.weight(&[&at("weight")], &shape)?;
+    let indices = b.graph.add_weight(&at("buckets"), buckets.of_distances(), Origin::Unknown);
+    let table = b.emit(Gather { x: stored, indices, axis: 0 }, &at("by_distance"))?;
+    let table = b.emit(Transpose { x: table, perm: vec![1, 0] }, &at("by_head"))?;
+    let indices = relative_positions(b, buckets, past, length, module)?;
+    b.emit(Gather { x: table, indices, axis: 1 }, module)
 }
 
 #[cfg(test)]

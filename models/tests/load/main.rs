@@ -18,6 +18,7 @@ mod gguf_writer;
 mod goldens;
 mod gpt_neox;
 mod heads;
+mod kinds_of_layers;
 mod marian;
 mod opt;
 mod quantized;

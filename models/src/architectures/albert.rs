@@ -1,0 +1,112 @@
+//! ALBERT (Lan et al. 2019, arXiv:1909.11942), as `transformers/models/albert` has it: BERT with embeddings of a size of their
+//! own, whose layers share their weights.
+
+use crate::architecture::{Architecture, Interface};
+use crate::architectures::bert::{self, Defaults};
+use crate::checkpoint::config::Size;
+use crate::layers::builder::Builder;
+use crate::layers::encoder::{self, Activation, LayerNames};
+use crate::layers::heads::{self, MaskedLm, SecondBias};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "albert",
+    class_prefix: "Albert",
+    base: "albert",
+    keys: &[bert::KEYS, &["embedding_size", GROUPS, "inner_group_num"]],
+    irrelevant_keys: &[
+        // Training.
+        "classifier_dropout_prob",
+        // What Google's first checkpoints say that the transformers library does not have.
+        "down_scale_factor",
+        "gap_size",
+        "net_structure_type",
+        "num_memory_blocks",
+        "layers_to_keep",
+    ],
+    // Buffers, then heads of other tasks.
+    unused_tensors: &[
+        "embeddings.position_ids",
+        "pooler.",
+        "predictions.",
+        "sop_classifier.",
+        "classifier.",
+        "qa_outputs.",
+    ],
+    build,
+    ..bert::ARCHITECTURE
+};
+
+const GROUPS: &str = "num_hidden_groups";
+
+const LAYER: LayerNames = LayerNames {
+    layers: "encoder.albert_layer_groups",
+    query: "attention.query",
+    key: "attention.key",
+    value: "attention.value",
+    output: "attention.dense",
+    attention_norm: "attention.LayerNorm",
+    up: "ffn",
+    down: "ffn_output",
+    output_norm: "full_layer_layer_norm",
+};
+
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
+    let config = b.config;
+    let defaults = Defaults {
+        vocab_size: 30000,
+        hidden_size: 4096,
+        intermediate_size: 16384,
+        num_attention_heads: 64,
+        hidden_act: "gelu_new",
+        ..Defaults::BERT
+    };
+    let mut s = bert::settings(config, &defaults)?;
+    s.embedded = config.size("embedding_size", 128)?;
+    let groups = config.size_or(GROUPS, Size::derived(1, GROUPS))?;
+    let inner = config.size_or("inner_group_num", Size::derived(1, "inner_group_num"))?;
+    if groups.value > s.layers.value {
+        return Err(config.error(format!("{groups} is more than {}", s.layers)));
+    }
+    let (x, mask) = bert::embeddings(b, &s)?;
+    let mut x = b.linear(x, "encoder.embedding_hidden_mapping_in", s.hidden, s.embedded)?;
+    for layer in 0..s.layers.value {
+        let group = layer * groups.value / s.layers.value;
+        for inner in 0..inner.value {
+            let path = format!("{}.{group}.albert_layers.{inner}", LAYER.layers);
+            x = encoder::layer(b, &s, &LAYER, &path, x, (mask, None))?;
+        }
+    }
+    let pool = |b: &mut Builder<'_>| heads::pool(b, s.hidden, x, "pooler", Activation::TANH);
+    match task {
+        Task::FeatureExtraction => {
+            b.graph.add_output("last_hidden_state", x);
+            if b.tensors.contains("pooler.weight") {
+                let pooled = pool(b)?;
+                b.graph.add_output("pooler_output", pooled);
+            }
+        }
+        Task::FillMask => heads::fill_mask(
+            b,
+            &s,
+            x,
+            &MaskedLm {
+                transform: "predictions.dense",
+                norm: "predictions.LayerNorm",
+                decoder: "predictions.decoder",
+                second_bias: Some(SecondBias { name: "predictions.bias", applied_by: None }),
+                activation: s.activation,
+            },
+        )?,
+        Task::TextClassification => {
+            let pooled = pool(b)?;
+            heads::classify(b, s.hidden, pooled, "classifier")?;
+        }
+        Task::TokenClassification => heads::classify(b, s.hidden, x, "classifier")?,
+        Task::QuestionAnswering => heads::answer(b, s.hidden, x, "qa_outputs")?,
+        Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
+            return Err(ARCHITECTURE.without(task));
+        }
+    }
+    Ok(s.interface(s.positions.value))
+}

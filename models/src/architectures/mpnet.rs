@@ -1,0 +1,107 @@
+//! MPNet (Song et al. 2020, arXiv:2004.09297), as `transformers/models/mpnet` has it: BERT without token types, with positions
+//! as RoBERTa counts them, and with biases of scores by relative position as T5 has them.
+
+use planish_ir::Dim;
+
+use crate::architecture::{Architecture, Interface};
+use crate::architectures::bert::{self, Defaults};
+use crate::architectures::roberta;
+use crate::checkpoint::config::Size;
+use crate::layers::builder::{Builder, SEQUENCE};
+use crate::layers::encoder::{self, Activation, LayerNames};
+use crate::layers::heads::{self, MaskedLm, SecondBias};
+use crate::layers::relative::{self, Buckets};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "mpnet",
+    class_prefix: "MPNet",
+    base: "mpnet",
+    keys: &[
+        &[
+            "hidden_act",
+            "hidden_size",
+            "intermediate_size",
+            "layer_norm_eps",
+            "max_position_embeddings",
+            "num_attention_heads",
+            "num_hidden_layers",
+            "pad_token_id",
+            "vocab_size",
+        ],
+        &["relative_attention_num_buckets"],
+    ],
+    irrelevant_keys: &[],
+    // Buffers, then heads of other tasks.
+    unused_tensors: &["embeddings.position_ids", "pooler.", "lm_head.", "classifier.", "qa_outputs."],
+    build,
+    ..bert::ARCHITECTURE
+};
+
+const LAYER: LayerNames = LayerNames {
+    layers: "encoder.layer",
+    query: "attention.attn.q",
+    key: "attention.attn.k",
+    value: "attention.attn.v",
+    output: "attention.attn.o",
+    attention_norm: "attention.LayerNorm",
+    up: "intermediate.dense",
+    down: "output.dense",
+    output_norm: "output.LayerNorm",
+};
+
+/// The position of padding; `pad_token_id` does not change it.
+const PADDING: i64 = 1;
+/// The distance from which on keys share the last bucket.
+const MAX_DISTANCE: usize = 128;
+
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
+    let s = bert::settings(b.config, &Defaults { vocab_size: 30527, pad_token_id: 1, ..Defaults::BERT })?;
+    let buckets = b.config.size("relative_attention_num_buckets", 32)?;
+    let max_positions = s.positions.value.saturating_sub(2);
+    if max_positions == 0 {
+        return Err(b.config.error(format!("{} leaves no position after that of padding", s.positions)));
+    }
+    let input_ids = b.input("input_ids", s.vocabulary.signed());
+    let attention_mask = b.input("attention_mask", 2);
+    let mask = encoder::mask(b, attention_mask)?;
+    let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
+    let ids = roberta::position_ids(b, input_ids, PADDING)?;
+    let positions = b.embedding(ids, "embeddings.position_embeddings", s.positions, s.hidden)?;
+    let mut x = encoder::embeddings(b, &s, words, &[positions])?;
+
+    let max_distance = Size::derived(MAX_DISTANCE, "the largest distance");
+    let table = Buckets::new(b.config, buckets, max_distance, true)?;
+    let module = "encoder.relative_attention_bias";
+    let length = Dim::symbol(SEQUENCE);
+    let bias = relative::bias(b, &table, [buckets, s.heads], &Dim::constant(0), &length, module)?;
+    for i in 0..s.layers.value {
+        x = encoder::layer(b, &s, &LAYER, &format!("{}.{i}", LAYER.layers), x, (mask, Some(bias)))?;
+    }
+    match task {
+        Task::FeatureExtraction => b.graph.add_output("last_hidden_state", x),
+        Task::FillMask => heads::fill_mask(
+            b,
+            &s,
+            x,
+            &MaskedLm {
+                transform: "lm_head.dense",
+                norm: "lm_head.layer_norm",
+                decoder: "lm_head.decoder",
+                second_bias: Some(SecondBias { name: "lm_head.bias", applied_by: None }),
+                // Whatever `hidden_act` says.
+                activation: Activation::GELU,
+            },
+        )?,
+        Task::TextClassification => {
+            let pooled = heads::pool(b, s.hidden, x, "classifier.dense", Activation::TANH)?;
+            heads::classify(b, s.hidden, pooled, "classifier.out_proj")?;
+        }
+        Task::TokenClassification => heads::classify(b, s.hidden, x, "classifier")?,
+        Task::QuestionAnswering => heads::answer(b, s.hidden, x, "qa_outputs")?,
+        Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
+            return Err(ARCHITECTURE.without(task));
+        }
+    }
+    Ok(s.interface(max_positions))
+}
