@@ -29,8 +29,6 @@ pub struct Target {
     pub appends_in_place: bool,
     /// Whether it has a kernel for ONNX's RotaryEmbedding, of opset 23, for rows of tokens in float32.
     pub has_rotary_embedding: bool,
-    /// Whether it has ONNX Runtime's operator for mixtures of experts, in float32.
-    pub has_experts: bool,
     /// Whether it runs the operators of the graph itself: with fusion they stay as they are, and the passes that fuse join
     /// them to larger ones.
     pub fuses: bool,
@@ -200,7 +198,6 @@ impl Target {
         attention: AttentionForm::Products,
         appends_in_place: false,
         has_rotary_embedding: false,
-        has_experts: false,
         fuses: false,
         most_scores: None,
         skips_masks: false,
@@ -234,7 +231,6 @@ pub static ORT: Target = Target {
     attention: AttentionForm::WholeWithCache,
     appends_in_place: true,
     has_rotary_embedding: true,
-    has_experts: true,
     fuses: false,
     most_scores: Some(256 << 20),
     skips_masks: true,
@@ -264,7 +260,6 @@ pub static ORT_CUDA: Target = Target {
     attention: AttentionForm::Products,
     appends_in_place: false,
     has_rotary_embedding: false,
-    has_experts: false,
     fuses: false,
     most_scores: Some(256 << 20),
     skips_masks: false,
@@ -294,7 +289,6 @@ pub static TRT: Target = Target {
     attention: AttentionForm::ProductsOfGroups,
     appends_in_place: false,
     has_rotary_embedding: false,
-    has_experts: false,
     fuses: false,
     most_scores: None,
     skips_masks: false,
@@ -320,7 +314,6 @@ pub static CUDA: Target = Target {
     attention: AttentionForm::Whole,
     appends_in_place: false,
     has_rotary_embedding: false,
-    has_experts: false,
     fuses: true,
     most_scores: None,
     skips_masks: false,

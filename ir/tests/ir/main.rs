@@ -7,6 +7,7 @@ mod attention;
 mod blocks;
 mod codes;
 mod dim;
+mod docs;
 mod fused;
 mod graph;
 mod text;

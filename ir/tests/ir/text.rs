@@ -181,7 +181,9 @@ fn every_operator_is_generated() {
     // operators: passes make these of random graphs.
     let codes = ["fake_quantize", "quantize", "quantized_linear"];
     let fused = ["fused_linear", "gated", "add_norm", "embedding_norm", "rotary_append"];
-    let left_out = |mnemonic: &&str| *mnemonic == "foreign" || codes.contains(mnemonic) || fused.contains(mnemonic);
+    // Which elements are the largest depends on rounding; filetests have the others.
+    let of_files = ["conv", "experts", "top_k", "argmax", "foreign"];
+    let left_out = |mnemonic: &&str| of_files.contains(mnemonic) || codes.contains(mnemonic) || fused.contains(mnemonic);
     for mnemonic in Op::mnemonics().filter(|mnemonic| !left_out(mnemonic)) {
         assert!(seen.contains(&mnemonic), "random graphs have no `{mnemonic}`");
     }

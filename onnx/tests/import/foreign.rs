@@ -1,4 +1,4 @@
-//! Operators that pass through: the types of their results.
+//! The types of the results of operators that pass through, and of convolutions and what looks for the largest elements.
 
 use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto, ValueInfoProto};
 
@@ -12,7 +12,8 @@ fn results(inputs: Vec<ValueInfoProto>, constants: Vec<TensorProto>, node: NodeP
     let outputs: Vec<String> = node.output.clone();
     let outputs: Vec<&str> = outputs.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
     let graph = import(&model(18, graph(inputs, constants, vec![node], &outputs))).unwrap();
-    assert!(graph.nodes().any(|(_, n)| n.op.mnemonic() == "foreign"));
+    let own = ["foreign", "conv", "top_k", "argmax"];
+    assert!(graph.nodes().any(|(_, n)| own.contains(&n.op.mnemonic())));
     graph.outputs().iter().map(|o| graph.type_of(o.value).to_string()).collect()
 }
 
@@ -276,4 +277,26 @@ fn rounds_of_a_scan() {
     };
     assert_eq!(scan(&[]), ["f32[y_dim_0]", "f32[z_dim_0, 2, 3]"]);
     assert_eq!(scan(&[-1]), ["f32[y_dim_0]", "f32[2, 3, z_dim_2]"]);
+}
+
+#[test]
+fn convolutions_and_the_largest_elements_are_operators_of_the_graph() {
+    let filters = || vec![floats("w", &[5, 3, 2, 2], &[0.0; 60])];
+    let conv = |attributes| lines(18, graph(image(), filters(), vec![node("y = Conv(x, w)", attributes)], &["y"]));
+    assert_eq!(
+        conv(vec![ints("strides", &[2, 2]), ints("pads", &[1, 0, 1, 0])]),
+        ["%y = conv(%x, @w) {strides = [2, 2], dilations = [1, 1], pads = [1, 0, 1, 0], groups = 1, sizes = [y_dim_2, 4]} : f32[n, 5, y_dim_2, 4]"]
+    );
+    // Padding that follows from a size that only a run knows.
+    assert!(conv(vec![text("auto_pad", "SAME_UPPER")])[0].starts_with("%y = foreign"));
+    let k = || vec![integers("k", &[1], &[2])];
+    let top = |attributes| lines(18, graph(x(), k(), vec![node("y, z = TopK(x, k)", attributes)], &["y", "z"]));
+    assert_eq!(top(vec![]), ["%y, %z = top_k(%x) {axis = 1, k = 2} : f32[n, 2], i64[n, 2]"]);
+    assert_eq!(
+        top(vec![int("axis", 0), int("largest", 0)]),
+        ["%y, %z = top_k(%x) {axis = 0, k = 2, smallest = true} : f32[2, 4], i64[2, 4]"]
+    );
+    let last = node("y = ArgMax(x)", vec![int("axis", 1), int("keepdims", 0), int("select_last_index", 1)]);
+    let last = lines(18, graph(x(), vec![], vec![last], &["y"]));
+    assert_eq!(last, ["%y = argmax(%x) {axis = 1, keep = false, last = true} : i64[n]"]);
 }

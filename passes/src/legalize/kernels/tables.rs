@@ -6,12 +6,17 @@ use super::Signature;
 
 /// Why ONNX has no operator for a signature.
 pub(crate) fn standard(signature: &Signature<'_>, opset: u32) -> Option<String> {
-    if let Some(reason) = missing(signature, column(|row| row.standard)) {
+    if let Some(reason) = of_any_opset(signature) {
         return Some(reason);
     }
     let of = |(m, dtype, _): &&(&str, DType, u32)| *m == signature.mnemonic && Some(*dtype) == signature.subject();
     let (_, dtype, since) = STANDARD_SINCE.iter().find(of).filter(|(.., since)| opset < *since)?;
     Some(format!("no kernel for {dtype} before opset {since}"))
+}
+
+/// Why ONNX has no operator for a signature at any opset that is written.
+pub(super) fn of_any_opset(signature: &Signature<'_>) -> Option<String> {
+    missing(signature, column(|row| row.standard))
 }
 
 /// Why ONNX Runtime's CPU provider has no kernel for a signature.

@@ -7,13 +7,13 @@ use planish_ir::ops::{Foreign, Setting};
 use planish_ir::{DType, Graph, Node, Op, Type, ValueId};
 
 use super::Signature;
-use super::tables::{missing, onnx_name, standard};
+use super::tables::{missing, of_any_opset, onnx_name};
 use crate::legalize::substitute::is_zero;
 use operators::{CONSTANTS, GROUPS, HELD, QUANTIZED, subject};
 
 /// Why TensorRT takes no operator of a signature. Its parser reads every opset in the same way.
-pub(crate) fn tensorrt(signature: &Signature<'_>, opset: u32) -> Option<String> {
-    standard(signature, opset).or_else(|| {
+pub(crate) fn tensorrt(signature: &Signature<'_>, _: u32) -> Option<String> {
+    of_any_opset(signature).or_else(|| {
         missing(signature, |name| match name {
             "select.condition" => Some(&[DType::Bool]),
             "gather.indices" | "embedding.ids" => Some(&[DType::I32, DType::I64]),

@@ -1,7 +1,5 @@
 //! Lowering of mixtures of experts.
 
-mod operator;
-
 use planish_ir::ops::{
     Activation, Binary, BinaryKind, Experts, Gelu, GeluForm, MatMul, Reduce, ReduceKind, Select, Unary, UnaryKind,
 };
@@ -13,14 +11,11 @@ use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 /// Lowers mixtures of experts.
 pub const LOWER_EXPERTS: Pass = Pass {
     name: "lower-experts",
-    summary: "Lowers mixtures of experts. For target ort, experts of float32 weights become ONNX Runtime's operator MoE, \
-              which computes the experts that tokens take, if it has their activation, if no bias is without the \
-              other, and if scores are never negative. The operator computes a softmax of its own: it gets the \
-              logarithms of the scores, and its result is multiplied by their sum. Other experts become products of \
-              all experts with all tokens, and a sum over the experts, in which the score of an expert that a token does \
-              not take is 0: every runtime has these operators, and computes experts / k times as much as is needed.",
-    numerics: "MoE: relative differences of a few 1e-7 by the logarithms. Products: the sum over experts takes place in \
-               float32 at least, in the order of the experts.",
+    summary: "Lowers mixtures of experts to products of all experts with all tokens, and a sum over the experts, in which the \
+              score of an expert that a token does not take is 0. Every runtime has these operators; they compute experts / k \
+              times as much as is needed. Weights stay as they are stored, because tokens are the columns. Codes of weights \
+              become numbers through DequantizeLinear.",
+    numerics: "The sum over the experts takes place in float32 at least, in the order of the experts.",
     example: Example {
         target: &ORT,
         fusion: false,
@@ -32,21 +27,39 @@ pub const LOWER_EXPERTS: Pass = Pass {
             weight @d = uniform(2) : f32[2, 2, 3]
             %y = experts(%x, %i, %s, @g, @d) {activation = relu} : f32[n, 2]
             output y = %y",
-        after: "",
+        after: "
+            input %x: f32[n, 2]
+            input %i: i64[n, 1]
+            input %s: f32[n, 1]
+            weight @g = uniform(1) : f32[2, 3, 2]
+            weight @d = uniform(2) : f32[2, 2, 3]
+            weight @y/const = dense([0, 1]) : i64[2]
+            weight @y/const_1 = dense([0.0]) : f32[]
+            %y/transpose = transpose(%x) {perm = [1, 0]} : f32[2, n]
+            %y/matmul = matmul(@g, %y/transpose) : f32[2, 3, n]
+            %y/relu = relu(%y/matmul) : f32[2, 3, n]
+            %y/matmul_1 = matmul(@d, %y/relu) : f32[2, 2, n]
+            %y/reshape = reshape(%i) {shape = [n, 1, 1]} : i64[n, 1, 1]
+            %y/reshape_1 = reshape(%s) {shape = [n, 1, 1]} : f32[n, 1, 1]
+            %y/equal = equal(%y/reshape, @y/const) : bool[n, 1, 2]
+            %y/select = select(%y/equal, %y/reshape_1, @y/const_1) : f32[n, 1, 2]
+            %y/reduce_sum = reduce_sum(%y/select) {axes = [1], keep = false} : f32[n, 2]
+            %y/transpose_1 = transpose(%y/reduce_sum) {perm = [1, 0]} : f32[2, n]
+            %y/reshape_2 = reshape(%y/transpose_1) {shape = [2, 1, n]} : f32[2, 1, n]
+            %y/mul = mul(%y/matmul_1, %y/reshape_2) : f32[2, 2, n]
+            %y/reduce_sum_1 = reduce_sum(%y/mul) {axes = [0], keep = false} : f32[2, n]
+            %y/transpose_2 = transpose(%y/reduce_sum_1) {perm = [1, 0]} : f32[n, 2]
+            output y = %y/transpose_2",
     },
     applies: |options| !options.keeps_operators(),
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    let with_operator = options.fusion && options.target.has_experts;
+fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
     let lowered = graph.rewrite(|graph, node| {
         let Op::Experts(experts) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
         let like = graph.node(node).outputs[0];
-        let is_whole = with_operator && operator::fits(graph, &experts);
-        let mut l = Builder::at(graph, like);
-        let value = if is_whole { operator::lower(&mut l, &experts)? } else { products(&mut l, &experts)? };
-        Ok(Step::Replace(vec![value]))
+        Ok(Step::Replace(vec![products(&mut Builder::at(graph, like), &experts)?]))
     })?;
     graph.compact();
     Ok(lowered.into())
