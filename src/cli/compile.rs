@@ -35,23 +35,22 @@ pub(super) struct Arguments {
     /// A checkpoint folder, a .safetensors file (or index of shards) beside its config.json, a .gguf or .onnx file, or the folder of an
     /// artifact with ONNX graphs
     model: PathBuf,
-    /// The folder to write [default: NAME-TARGET in the current folder with the precision, such as -fp16 or -int8 (-partly-int8 where
-    /// fewer than half of the weights became codes), and the package]
+    /// The folder to write [default: NAME-TARGET-PRECISION in the current folder]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime on NVIDIA GPUs), trt (TensorRT), cuda (planish's own
-    /// runtime for NVIDIA GPUs) [default: ort]
+    /// onnx (any runtime), ort (ONNX Runtime), ort-cuda (the same on NVIDIA GPUs), trt (TensorRT) or cuda (planish's own runtime)
+    /// [default: ort]
     #[arg(long, value_name = "TARGET", value_parser = backend)]
     target: Option<&'static Backend>,
     /// The task of the model, such as text-classification or text-generation [default: the task in config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
-    /// The ONNX opset of the artifact, 17 to 28 [default: 20, and more where an operator needs it]
+    /// The ONNX opset, 17 to 28 [default: 20, and more where needed]
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
     opset: Option<u32>,
-    /// How a decoder appends to its cache, for target ort. With in-place, new keys and values are written behind the past where a program
-    /// gives one buffer for an input of the cache and its output [default: copy; in-place where possible for package genai]
+    /// How a decoder of target ort appends to its cache: copy, or in-place, behind the past, where an input of the cache and its output
+    /// share a buffer [default: copy; for package genai in-place]
     #[arg(long, value_name = "FORM")]
     cache: Option<Cache>,
     /// Whether weights are copied into the artifact, or linked: the checkpoint's files, on the same filesystem, which ONNX
@@ -81,8 +80,7 @@ pub(super) struct Arguments {
     /// The number of threads [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Print JSON: {"artifact": the folder, or null if nothing was written, "manifest": planish.json}; with engines "engines", with
-    /// --explain fusion "fusion"
+    /// Print JSON: "artifact" (null if nothing was written), "manifest", and where they are there "engines" and "fusion"
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -8,8 +8,7 @@ use planish_passes::quantize::WeightMethod;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Precision")]
 pub(super) struct RecipeArguments {
-    /// fp16, bf16, int8, fp8, int4 or int8-weights; one of the first two may stand beside one of the others, as in fp16,int4 [default:
-    /// f32, or what an ONNX graph has]
+    /// fp16 or bf16, and one of int8, fp8, int4 and int8-weights, such as fp16,int4 [default: f32, or what an ONNX graph has]
     #[arg(long, value_name = "TYPE,..", value_delimiter = ',')]
     precision: Vec<Precision>,
     /// Weights and arithmetic in float16; norms, softmax and what overflows stay float32. Target ort only stores weights so

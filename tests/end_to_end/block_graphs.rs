@@ -127,7 +127,7 @@ fn a_level_is_refused_where_it_changes_nothing() {
     };
     level("llama", &["--int4", "--target", "ort-cuda"]).exits(2, &["not for target ort-cuda", "multiplies floats"]);
     level("llama", &["--target", "onnx"]).exits(2, &["not for target onnx", "choose --target ort"]);
-    level("bert", &[]).exits(0, &["--accuracy-level changed nothing"]);
+    level("bert", &[]).exits(0, &["--recipe accuracy-level changed nothing"]);
 }
 
 /// DequantizeLinear takes codes of 2 bits from opset 25 on, and MatMulNBits at each opset.

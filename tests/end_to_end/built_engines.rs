@@ -184,7 +184,7 @@ fn an_engine_that_cannot_be_written() {
         let done = Command::new("sh").args(["-c", &script]).args([binary, &golden("bert"), &out]).output().unwrap();
         Done::from(done).exits(1, &["cannot write", "model.engine", "File too large"])
     };
-    limited("compile \"$1\" -o \"$2\" --target trt --gpu sm89");
+    limited("compile \"$1\" -o \"$2\" --target trt --recipe engine.gpu=sm89");
     assert_eq!(names(folder.path()), [""; 0]);
     without_library("bert", &out, &[]).exits(4, &[]);
     let kept = names(&out);

@@ -68,7 +68,7 @@ fn artifacts_have_the_manifest_that_the_schema_describes() {
         (&graph("optimum-bert"), &["--verify", "--shapes", "input_ids=1x7"]),
         (&graph("torch-bert"), &["--verify"]),
         #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]
-        (&golden("t5"), &["--target", "trt", "--gpu", "sm89", "--keep-onnx"]),
+        (&golden("t5"), &["--target", "trt", "--recipe=engine.gpu=sm89", "--recipe=engine.keep-onnx=true"]),
     ];
     for (model, more) in cases {
         let manifest = compiled(model, more);

@@ -64,14 +64,18 @@ fn set(members: &mut Map<String, Value>, key: &str, text: &str) -> Result<(), Re
     }
     let key = key.replace('-', "_");
     let plain = Value::from(text);
-    let list = || text.split(',').map(Value::from).collect::<Vec<_>>().into();
+    // A pattern of `keep` may have commas.
+    let words: Vec<&str> = if key == "keep" { vec![text] } else { text.split(',').collect() };
+    let list = words.into();
     let parsed = serde_json::from_str::<Value>(text).ok();
     // A number is a text of some members, and a text without commas a list of others.
     let mut first = None;
-    for value in [Some(plain), parsed, Some(list())].into_iter().flatten() {
+    for value in [Some(plain), parsed, Some(list)].into_iter().flatten() {
         match set_value(members, &key, value) {
             Ok(()) => return Ok(()),
-            Err(error) => first = first.or(Some(error)),
+            // That a text is none of the type says less than that it is a wrong one.
+            Err(error) if first.is_none() || !error.0.contains("invalid type") => first = Some(error),
+            Err(_) => {}
         }
     }
     first.map_or(Ok(()), Err)

@@ -11,6 +11,9 @@ use super::entrant::quoted;
 /// The width of a narrow table in characters.
 const WIDTH: usize = 100;
 
+/// The most columns of the narrow table, but for those that it always has.
+const MOST_COLUMNS: usize = 8;
+
 /// The most characters of a name in a narrow table.
 const NAME: usize = 34;
 
@@ -83,7 +86,8 @@ fn narrowed(filled: &mut Vec<Filled>, cells: &[Cell]) -> Vec<&'static str> {
     for at in order {
         let (column, width) = (filled[at].0, width(&filled[at]));
         let fits = column.rank != Rank::Wide && width <= room && !is_left_to_data(column, cells);
-        if column.rank == Rank::Needed || fits {
+        let few = shown.iter().filter(|shown| **shown).count() < MOST_COLUMNS;
+        if column.rank == Rank::Needed || fits && few {
             shown[at] = true;
             room = room.saturating_sub(width);
         }
