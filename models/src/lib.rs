@@ -21,6 +21,7 @@ mod checkpoint;
 mod error;
 mod layers;
 mod load;
+pub mod names;
 mod registry;
 mod task;
 

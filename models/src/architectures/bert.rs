@@ -9,7 +9,7 @@ use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation, LayerNames, Settings};
 use crate::layers::heads::{self, MaskedLm, SecondBias};
 use crate::registry::{Architecture, Interface};
-use crate::{ModelError, Task};
+use crate::{ModelError, Task, names};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "bert",
@@ -118,9 +118,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
     let s = settings(b.config, &Defaults { vocab_size: 30522, pad_token_id: 0 })?;
     let types = token_types(b)?;
 
-    let input_ids = b.input("input_ids", s.vocabulary.signed());
-    let attention_mask = b.input("attention_mask", 2);
-    let token_type_ids = b.input("token_type_ids", types.signed());
+    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
+    let attention_mask = b.input(names::ATTENTION_MASK, 2);
+    let token_type_ids = b.input(names::TOKEN_TYPES, types.signed());
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
     let types = b.embedding(token_type_ids, "embeddings.token_type_embeddings", types, s.hidden)?;
@@ -160,10 +160,10 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
 
 /// `last_hidden_state`, and `pooler_output` where the checkpoint has a pooler.
 pub(crate) fn features(b: &mut Builder<'_>, s: &Settings, hidden: ValueId) -> Result<(), ModelError> {
-    b.graph.add_output("last_hidden_state", hidden);
+    b.give(names::HIDDEN, hidden);
     if b.tensors.contains("pooler.dense.weight") {
         let pooled = heads::pool(b, s.hidden, hidden, "pooler.dense", UnaryKind::Tanh)?;
-        b.graph.add_output("pooler_output", pooled);
+        b.give(names::POOLED, pooled);
     }
     Ok(())
 }

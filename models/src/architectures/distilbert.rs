@@ -8,7 +8,7 @@ use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation, LayerNames, Settings};
 use crate::layers::heads::{self, MaskedLm};
 use crate::registry::{Architecture, Interface};
-use crate::{ModelError, Task};
+use crate::{ModelError, Task, names};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "distilbert",
@@ -80,8 +80,8 @@ fn settings(config: &Config<'_>) -> Result<Settings, ModelError> {
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
     let s = settings(b.config)?;
-    let input_ids = b.input("input_ids", s.vocabulary.signed());
-    let attention_mask = b.input("attention_mask", 2);
+    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
+    let attention_mask = b.input(names::ATTENTION_MASK, 2);
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
     let positions = encoder::absolute_positions(b, &s)?;
@@ -89,7 +89,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
     let hidden = encoder::layers(b, &s, &LAYER, x, mask)?;
 
     match task {
-        Task::FeatureExtraction => b.graph.add_output("last_hidden_state", hidden),
+        Task::FeatureExtraction => b.give(names::HIDDEN, hidden),
         Task::FillMask => heads::fill_mask(
             b,
             &s,
