@@ -117,7 +117,7 @@ pub fn input_in_model<'a>(interface: &'a Interface, part: &str, input: &'a str) 
     let (of, name) = interface.shared(part, input).unwrap_or((part, input));
     let of = interface.part(of).map(|part| (part.role, part.input(name)));
     match of {
-        Some((PartRole::FirstStep | PartRole::NextStep, InputRole::DecoderTokenIds)) => "decoder_input_ids".into(),
+        Some((PartRole::FirstStep | PartRole::NextStep, InputRole::DecoderTokenIds)) => DECODER_INPUT_IDS.into(),
         Some((PartRole::FirstStep | PartRole::NextStep, InputRole::EncoderMask)) => ATTENTION_MASK.0.into(),
         Some((PartRole::FirstStep | PartRole::NextStep, InputRole::EncoderStates)) => ENCODER_OUTPUT.into(),
         _ => name.into(),
@@ -137,13 +137,21 @@ pub fn output_in_model<'a>(interface: &'a Interface, part: &str, output: &'a str
     }
 }
 
-/// The roles of the inputs that follow from texts, by their names in a model: of a whole model, and of one of several parts.
+/// The ids that a decoder reads behind an encoder, among the inputs of the model.
+pub const DECODER_INPUT_IDS: &str = "decoder_input_ids";
+
+/// What the output of a role is called; absent where no model here has one.
 #[must_use]
-pub fn text_input(role: InputRole) -> Option<&'static str> {
-    match role {
-        InputRole::DecoderTokenIds => Some("decoder_input_ids"),
-        _ => [INPUT_IDS, ATTENTION_MASK, TOKEN_TYPES].iter().find(|(_, other)| *other == role).map(|(name, _)| *name),
-    }
+pub fn output(role: OutputRole) -> Option<&'static str> {
+    let all = [LOGITS, START_LOGITS, END_LOGITS, HIDDEN, POOLED];
+    all.iter().find(|(_, other)| *other == role).map(|(name, _)| *name)
+}
+
+/// What the input of a role is called; absent where no model here has one.
+#[must_use]
+pub fn input(role: InputRole) -> Option<&'static str> {
+    let all = [INPUT_IDS, ATTENTION_MASK, ENCODER_MASK, ENCODER_STATES, TOKEN_TYPES, POSITION_IDS, PIXELS];
+    all.iter().find(|(_, other)| *other == role).map(|(name, _)| *name)
 }
 
 #[cfg(test)]

@@ -7,9 +7,12 @@ pub(crate) mod layout;
 pub mod manifest;
 pub mod package;
 pub mod precision;
+mod roles;
 mod run;
 pub(crate) mod triton;
 pub mod value;
+
+pub use roles::interface_of;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -11,7 +11,7 @@ use planish_runtimes::{
 };
 
 use super::{BenchObserver, BenchOptions, Cell, Contestant, Measured, ReferenceModel, ReferencePart, sweep, table};
-use crate::inputs::specs;
+use crate::inputs::session_specs;
 use crate::verify::Tolerances;
 
 /// The interpreter, with runs on bound inputs that give what they gave for the first inputs if they are stale.
@@ -105,7 +105,7 @@ fn cells(is_stale: bool) -> Vec<Cell> {
     let graph = text::parse(graph, &text::no_files).unwrap();
     let (model, threads) = (Model::Graph(&graph), SessionOptions::default());
     let session = ReferenceRuntime::default().load(model, threads).unwrap();
-    let specs = specs(session.inputs(), &BTreeMap::new()).unwrap();
+    let specs = session_specs(session.as_ref(), &BTreeMap::new()).unwrap();
     let mut source = ReferenceModel::new(vec![ReferencePart::new("model".to_owned(), session, specs)], None);
     let contestant = Contestant::load("a", "f32", &Replays { is_stale }, model, threads, 0, Tolerances::F32);
     let options = BenchOptions {

@@ -200,7 +200,8 @@ fn gate(contestant: &mut Contestant, run: &Run) -> (Option<Accuracy>, Option<Str
             return (None, Some(format!("it gives none of the outputs of the model: {names}")));
         }
     }
-    let reports = compare(&expected, &actual, inputs, &run.per_token, &contestant.logits, contestant.tolerances);
+    let reports =
+        compare(&expected, &actual, inputs, &run.per_token, (&run.of, &contestant.logits), contestant.tolerances);
     let miss = reports.iter().find_map(|report| Some(format!("{}: {}", report.output, report.miss.as_ref()?)));
     (worst(&reports), miss)
 }
@@ -228,7 +229,7 @@ mod tests {
 
     use super::*;
     use crate::bench::{Document, Environment, ReferencePart};
-    use crate::inputs::{Values, specs};
+    use crate::inputs::{Values, session_specs};
     use crate::verify::Tolerances;
 
     fn file(name: &str) -> PathBuf {
@@ -263,7 +264,7 @@ mod tests {
             panic!("it is in this process")
         };
         let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: ids, pad: None })]);
-        let specs = specs(session.inputs(), &ids).unwrap();
+        let specs = session_specs(session.as_ref(), &ids).unwrap();
         let mut source = ReferenceModel::new(vec![ReferencePart::new("model".to_owned(), session, specs)], None);
         let mut seen = Seen::default();
         let cells = sweep(contestants, &mut source, &options(), &mut seen).unwrap();

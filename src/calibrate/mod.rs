@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::artifact::manifest::PartManifest;
 use crate::backend::{Backend, ONNX_RUNTIME, RuntimeSettings};
-use crate::chain::{Chain, DECODER_WITH_PAST};
+use crate::chain::Chain;
 use crate::compile::{first_not_finite, interface};
 use crate::data::{DataOptions, Dataset, Shard};
 use crate::source::SourceModel;
@@ -167,7 +167,7 @@ impl Prepared {
     /// The parts with observers, loaded.
     fn runner(&self, model: &SourceModel, options: &CalibrateOptions, wanted: Wanted<'_>) -> Result<Runner<'_>> {
         let sessions = Sessions::open(&self.source, model.default_opset(), options, wanted)?;
-        let continued = self.parts.iter().find(|part| part.name == DECODER_WITH_PAST);
+        let continued = self.parts.iter().find(|part| part.is_next_step());
         let parts = Chain::of(&self.parts).parts().iter().copied().chain(continued).collect();
         Ok(Runner::new(parts, sessions))
     }

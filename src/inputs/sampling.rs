@@ -4,8 +4,8 @@ use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
 use planish_ir::{Dim, Symbol};
+use planish_onnx::interface::names_rows;
 
-use super::sizes::is_batch;
 use super::{InputSpec, Values};
 use crate::artifact::manifest::Input;
 
@@ -75,7 +75,7 @@ impl<'a> First<'a> {
         let Some(dim) = dims.first() else { return Self::Absent };
         match (dim.as_constant(), dim.as_symbol()) {
             (Some(size), _) => Self::Fixed(size),
-            _ if dim.symbols().any(is_batch) => Self::Batch,
+            _ if dim.symbols().any(|symbol| names_rows(symbol)) => Self::Batch,
             (None, Some(symbol)) if is_unnamed(name, symbol) => Self::Unnamed,
             _ => Self::Named(dim),
         }
@@ -94,6 +94,8 @@ fn is_unnamed(input: &str, symbol: &Symbol) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use planish_ir::InputRole;
+
     use super::*;
     use crate::artifact::value::ValueInfo;
 
@@ -101,6 +103,7 @@ mod tests {
         let input = |(at, ty): (usize, &&str)| Input {
             value: ValueInfo { name: format!("x.{at}"), ty: ty.parse().unwrap() },
             end: None,
+            role: InputRole::Other,
         };
         let inputs: Vec<Input> = types.iter().enumerate().map(input).collect();
         let wanted: Vec<(&str, &Input)> = inputs.iter().map(|input| (input.value.name.as_str(), input)).collect();

@@ -12,7 +12,6 @@ use super::batch::LargestBatch;
 use super::confirm::Confirmation;
 use super::memory::bindings;
 use super::training::Training;
-use crate::chain::CACHE;
 use crate::inputs::Sizes;
 use crate::modules::{Modules, NodeNames};
 
@@ -242,7 +241,7 @@ fn cache_bytes(graph: &Graph, bound: &Bindings) -> Option<u64> {
 
 /// Whether an input has cached keys or values.
 pub(super) fn is_cache(graph: &Graph, input: ValueId) -> bool {
-    graph.value(input).name.starts_with(CACHE)
+    graph.interface.input(&graph.value(input).name).cache().is_some()
 }
 
 /// The bytes of an input.

@@ -14,8 +14,8 @@ use super::ProfileOptions;
 use crate::artifact::{Artifact, MANIFEST};
 use crate::backend::{Backend, ONNX_RUNTIME};
 use crate::bench::Start;
-use crate::inputs::{InputError, InputSpec, Sizes, Values, inputs_behind, may_not_fit, port_bindings, specs};
-use crate::inspect::{Opened, ports};
+use crate::inputs::{InputError, InputSpec, Sizes, Values, graph_bindings, inputs_behind, may_not_fit, specs};
+use crate::inspect::Opened;
 use crate::source::SourceModel;
 use crate::verify::{input_specs, runtime};
 
@@ -96,7 +96,7 @@ impl Subject {
 
     /// What the symbols of the inputs of a part stand for.
     pub(super) fn bindings(&self, part: &str, sizes: Sizes, past: usize) -> Result<Bindings> {
-        Ok(port_bindings(&ports(self.graph(part)?), sizes, past))
+        Ok(graph_bindings(self.graph(part)?, sizes, past))
     }
 
     pub(super) fn load(&self, part: &str, options: SessionOptions) -> Result<Box<dyn Session>> {
@@ -180,7 +180,7 @@ impl Subject {
         let open: Vec<Port> = session.inputs().iter().filter(is_open).cloned().collect();
         match &self.source {
             Source::Artifact(artifact) => input_specs(&open, artifact.part(part)?, artifact.manifest.pad_token_id),
-            Source::Onnx(_, ids) => Ok(specs(&open, ids)?),
+            Source::Onnx(_, ids) => Ok(specs(&open, ids, self.graph(part)?.interface.clone())?),
         }
     }
 }

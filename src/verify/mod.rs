@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use planish_eval::Tensor;
-use planish_ir::Graph;
+use planish_ir::{Graph, PartInterface};
 use planish_runtimes::{RuntimeError, Session};
 
 use crate::inputs::{InputError, InputSpec};
@@ -39,6 +39,8 @@ use reference::Run;
 pub struct Pair {
     /// The part's name.
     pub name: String,
+    /// What its tensors are.
+    pub interface: PartInterface,
     /// The inputs and their values.
     pub specs: Vec<InputSpec>,
     /// The reference.
@@ -192,11 +194,11 @@ impl Pair {
         tolerances: Tolerances,
     ) -> CaseReport {
         // What was written names dimensions as the graph does where that knows them. Other exporters' files may not.
-        let mut positions = per_token(self.candidate.as_ref());
+        let mut positions = per_token(self.candidate.as_ref(), &self.interface);
         if self.reference.kind() == ReferenceKind::Interpreter {
-            positions.extend(per_token(self.reference.session()));
+            positions.extend(per_token(self.reference.session(), &self.interface));
         }
-        let outputs = held(expected, actual, inputs, &positions, &self.logits, tolerances);
+        let outputs = held(expected, actual, inputs, &positions, (&self.interface, &self.logits), tolerances);
         CaseReport { label: plan.label(), outputs }
     }
 }
@@ -207,14 +209,15 @@ fn held(
     actual: Result<Named, RuntimeError>,
     inputs: &Named,
     per_token: &[(String, usize)],
-    logits: &LogitsForm,
+    of: (&PartInterface, &LogitsForm),
     tolerances: Tolerances,
 ) -> Vec<OutputReport> {
     match actual {
-        Ok(actual) => compare(expected, &actual, inputs, per_token, logits, tolerances),
+        Ok(actual) => compare(expected, &actual, inputs, per_token, of, tolerances),
         Err(error) => {
             let miss = |(output, _): &(String, Tensor)| OutputReport {
                 output: output.clone(),
+                is_cache: of.0.output(output).cache().is_some(),
                 figures: None,
                 miss: Some(error.to_string()),
             };

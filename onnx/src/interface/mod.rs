@@ -8,6 +8,8 @@ mod symbols;
 #[cfg(test)]
 mod tests;
 
+pub use symbols::names_rows;
+
 use planish_ir::{Graph, InputRole, OutputRole, PartInterface, PartRole, TensorType};
 
 /// The name of an input or an output, and its type where it is a tensor of a known number of dimensions.

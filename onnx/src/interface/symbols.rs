@@ -17,10 +17,16 @@ pub(super) fn roles(inputs: &[(InputRole, &TensorType)]) -> BTreeMap<Symbol, Sym
     symbols.map(role).collect()
 }
 
+/// Whether the name of a symbol says that it counts the rows of a batch.
+#[must_use]
+pub fn names_rows(symbol: &str) -> bool {
+    symbol.contains("batch")
+}
+
 /// What a symbol counts by its name, where that says it.
 fn by_name(symbol: &str) -> Option<SymbolRole> {
     match symbol {
-        _ if symbol.contains("batch") => Some(SymbolRole::Rows),
+        _ if names_rows(symbol) => Some(SymbolRole::Rows),
         _ if symbol.contains("past") => Some(SymbolRole::Past),
         _ if symbol.starts_with("encoder_seq") => Some(SymbolRole::EncoderTokens),
         _ if symbol.contains("seq") || symbol.contains("length") => Some(SymbolRole::Tokens),
