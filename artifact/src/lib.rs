@@ -15,11 +15,14 @@ pub mod manifest;
 pub mod package;
 pub mod precision;
 pub mod recipe;
+mod roles;
 mod run;
 pub mod split;
 pub mod units;
 pub mod value;
 pub mod verification;
+
+pub use roles::interface_of;
 
 use std::collections::BTreeSet;
 use std::fs;

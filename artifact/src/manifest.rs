@@ -8,6 +8,7 @@ use std::path::Path;
 use crate::recipe::Recipe;
 use anyhow::{Context, Result, bail};
 use planish_files::Kind;
+use planish_ir::{InputRole, OutputRole, PartRole, Symbol, SymbolRole};
 use planish_models::{LengthDependence, Task};
 use planish_onnx::ImportOptions;
 use planish_passes::Logits;
@@ -25,9 +26,10 @@ use crate::verification::{LogitsForm, Report};
 use planish_passes::quantize::{Plan, WeightPlan};
 
 /// The version of this format. docs/manifest.md describes it.
-const SCHEMA: u32 = 4;
+const SCHEMA: u32 = 5;
 
-/// The oldest version that is read. In version 2 all sizes are strings; versions 2 and 3 do not say which files contain a part.
+/// The oldest version that is read. In version 2 all sizes are strings; versions 2 and 3 do not say which files contain a part;
+/// versions before 5 do not say what parts, inputs, outputs and symbols are.
 const OLDEST: u32 = 2;
 
 /// The manifest of an artifact.
@@ -124,7 +126,13 @@ pub struct PartManifest {
     /// The inputs, in order.
     pub inputs: Vec<Input>,
     /// The outputs, in order.
-    pub outputs: Vec<ValueInfo>,
+    pub outputs: Vec<Output>,
+    /// What it does in the model.
+    #[serde(skip_serializing_if = "is_default", default, with = "text")]
+    pub role: PartRole,
+    /// What the symbols in the shapes of inputs count.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default, with = "text::map")]
+    pub symbols: BTreeMap<Symbol, SymbolRole>,
     /// The passes that ran, in order.
     pub passes: Vec<AppliedPass>,
     /// The report on half precision; absent in float32.
@@ -265,6 +273,25 @@ pub struct Input {
     /// The first integer from 0 on that it does not take; absent for real numbers.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub end: Option<i64>,
+    /// What it is.
+    #[serde(skip_serializing_if = "is_default", default, with = "text")]
+    pub role: InputRole,
+}
+
+/// An output, and what it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Output {
+    /// Name and type.
+    #[serde(flatten)]
+    pub value: ValueInfo,
+    /// What it is.
+    #[serde(skip_serializing_if = "is_default", default, with = "text")]
+    pub role: OutputRole,
+}
+
+/// Whether a role is that of what is not said to be anything else.
+fn is_default<T: Default + PartialEq>(role: &T) -> bool {
+    *role == T::default()
 }
 
 /// A pass that ran.
@@ -316,6 +343,7 @@ impl Manifest {
         }
         let mut manifest: Self = serde_json::from_str(&text).with_context(unread)?;
         manifest.name_files();
+        manifest.infer_roles();
         Ok(manifest)
     }
 
@@ -347,6 +375,41 @@ struct Version {
 
 /// Values that are written as their texts.
 mod text {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub(super) fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
+
+    /// Roles by the symbols that have them.
+    pub(super) mod map {
+        use std::collections::BTreeMap;
+
+        use planish_ir::{Symbol, SymbolRole};
+        use serde::{Deserialize, Deserializer, Serializer, de};
+
+        pub(in super::super) fn serialize<S: Serializer>(
+            roles: &BTreeMap<Symbol, SymbolRole>,
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
+            to.collect_map(roles.iter().map(|(symbol, role)| (symbol.to_string(), role.to_string())))
+        }
+
+        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<BTreeMap<Symbol, SymbolRole>, D::Error> {
+            let texts = BTreeMap::<String, String>::deserialize(from)?.into_iter();
+            texts.map(|(symbol, role)| Ok((Symbol::new(&symbol), role.parse().map_err(de::Error::custom)?))).collect()
+        }
+    }
+
     pub(super) mod optional {
         use std::fmt::Display;
         use std::str::FromStr;
@@ -395,10 +458,10 @@ mod tests {
         let read = Manifest::read(folder.path()).unwrap();
         assert_eq!(read.parts[0].files, ["decoder_model.onnx", "decoder_model.onnx_data"]);
         assert_eq!(read.task, Some(Task::Text2TextGeneration));
-        for schema in [1, 5] {
+        for schema in [1, 6] {
             fs::write(folder.path().join(MANIFEST), manifest(schema)).unwrap();
             let error = Manifest::read(folder.path()).unwrap_err().to_string();
-            assert!(error.contains(&format!("is of schema {schema}, this version reads 2 to 4")), "{error}");
+            assert!(error.contains(&format!("is of schema {schema}, this version reads 2 to 5")), "{error}");
         }
         fs::write(folder.path().join(MANIFEST), manifest(4).replace("text2text", "telepathy")).unwrap();
         let error = format!("{:#}", Manifest::read(folder.path()).unwrap_err());

@@ -2,12 +2,13 @@
 
 use anyhow::{Context, Result, anyhow};
 use planish_eval::Tensor;
+use planish_ir::PartInterface;
 use planish_passes::{Target, TokenOrder};
 use planish_runtimes::{Runtime, RuntimeError, Session, SessionOptions};
 
 use super::Artifact;
 use crate::backend::{RuntimeSettings, lacks, spelled};
-use crate::chain::{CACHE, Chain};
+use crate::chain::Chain;
 
 /// How an artifact is run.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +50,7 @@ impl Artifact {
             let ran = session.run(&named(session.as_ref(), inputs));
             // Another runtime than its own has limits of its own.
             let target = Some(self.backend.target).filter(|_| options.settings.runtime.is_none());
-            Ok(ran.map_err(|error| explained(error, target, inputs))?)
+            Ok(ran.map_err(|error| explained(error, target, inputs, &chain.parts()[part].interface()))?)
         })
     }
 
@@ -106,9 +107,15 @@ pub fn named<'a>(session: &dyn Session, inputs: &'a [(String, Tensor)]) -> Vec<(
 
 /// The error of a run. Of a target that keeps tokens sequence-major, it says which input is a sequence of 0: attention then
 /// fails, and the runtime names a node that the source does not have.
-fn explained(error: RuntimeError, target: Option<&Target>, inputs: &[(String, Tensor)]) -> RuntimeError {
+fn explained(
+    error: RuntimeError,
+    target: Option<&Target>,
+    inputs: &[(String, Tensor)],
+    of: &PartInterface,
+) -> RuntimeError {
     let target = target.filter(|target| target.order == TokenOrder::SequenceMajor);
-    let is_empty = |(name, tensor): &&(String, Tensor)| !name.starts_with(CACHE) && tensor.shape().get(1) == Some(&0);
+    let is_empty =
+        |(name, tensor): &&(String, Tensor)| of.input(name).cache().is_none() && tensor.shape().get(1) == Some(&0);
     match (error, target, inputs.iter().find(is_empty)) {
         (RuntimeError::Failed { runtime, action, model, reason }, Some(target), Some((name, _))) => {
             let reason = reason.trim_end();
@@ -137,7 +144,10 @@ mod tests {
         let inputs: Vec<(String, Tensor)> =
             inputs.iter().map(|(name, shape)| ((*name).to_owned(), tensor(shape).unwrap())).collect();
         let (model, reason) = ("m".to_owned(), "R".to_owned());
-        let error = explained(RuntimeError::Failed { runtime: "ort", action: "run", model, reason }, target, &inputs);
+        let named: Vec<_> = inputs.iter().map(|(name, _)| (name.as_str(), None)).collect();
+        let of = planish_onnx::interface::infer(planish_ir::PartRole::Model, &named, &[]);
+        let error = RuntimeError::Failed { runtime: "ort", action: "run", model, reason };
+        let error = explained(error, target, &inputs, &of);
         error.to_string().split_once('R').unwrap().1.to_owned()
     }
 

@@ -21,7 +21,8 @@ pub struct ValueInfo {
 impl PartManifest {
     /// The inputs and the outputs, with the names of their dimensions.
     pub fn ports(&self) -> Vec<Port> {
-        let values = self.inputs.iter().map(|input| &input.value).chain(&self.outputs);
+        let values =
+            self.inputs.iter().map(|input| &input.value).chain(self.outputs.iter().map(|output| &output.value));
         values.filter_map(|value| Some(Port { name: value.name.clone(), ty: value.ty.as_tensor()?.clone() })).collect()
     }
 }
@@ -31,6 +32,11 @@ impl ValueInfo {
     #[must_use]
     pub fn dims(&self) -> &[Dim] {
         self.ty.as_tensor().map_or(&[], |ty| &ty.shape[..])
+    }
+
+    /// The name, and the type of a tensor of a known number of dimensions.
+    pub(crate) fn named(&self) -> planish_onnx::interface::Named<'_> {
+        (&self.name, self.ty.as_tensor())
     }
 
     /// The element type of a tensor of a known number of dimensions.

@@ -318,7 +318,7 @@ impl<'a> Batches<'a> {
             self.chain.complete(&mut inputs)?;
             check_types(&inputs, &self.wanted, matches!(self.reader, Reader::Files(_)))?;
             self.chain.check(&inputs, self.longest)?;
-            check_masks(&inputs, range.start)?;
+            check_masks(&inputs, &self.wanted, range.start)?;
         }
         Ok(Batch { samples: samples_run, inputs, decoder_mask, rows, place })
     }

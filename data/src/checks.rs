@@ -8,9 +8,10 @@ use planish_eval::Tensor;
 use planish_ir::Dim;
 
 /// Checks that each sample has a real token. A mask of more dimensions, or of floats, is one that is added to scores.
-pub(super) fn check_masks(inputs: &[(String, Tensor)], first: usize) -> Result<()> {
+pub(super) fn check_masks(inputs: &[(String, Tensor)], wanted: &[(Cow<'_, str>, &Input)], first: usize) -> Result<()> {
     let is_of_tokens = |(name, mask): &&(String, Tensor)| {
-        name.ends_with("attention_mask") && mask.shape().len() == 2 && !mask.dtype().is_float()
+        let is_mask = wanted.iter().any(|(other, input)| other == name && input.role.is_mask());
+        is_mask && mask.shape().len() == 2 && !mask.dtype().is_float()
     };
     for (name, mask) in inputs.iter().filter(is_of_tokens) {
         let width = mask.shape().iter().skip(1).product::<usize>().max(1);

@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use planish_artifact::chain::CACHE;
 use planish_artifact::manifest::Input;
 use planish_eval::Tensor;
-use planish_ir::{DType, Dim};
+use planish_ir::{DType, Dim, InputRole};
 use planish_models::{Loaded, Task};
 
 use super::pieces::{Document, Piece, piece, pieces};
@@ -18,11 +17,6 @@ use crate::tokenizer::{TOKENIZER, TextTokenizer, token};
 
 /// The most tokens of a text where neither the model nor the user says less.
 const LONGEST: usize = 512;
-
-const IDS: &str = "input_ids";
-const MASK: &str = "attention_mask";
-const TYPES: &str = "token_type_ids";
-const DECODER_IDS: &str = "decoder_input_ids";
 
 /// What makes inputs of texts.
 pub(super) struct Tokens {
@@ -51,11 +45,20 @@ pub(super) struct Encoded {
 }
 
 /// What is needed of an input.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Column {
+    /// Its name.
+    name: String,
     dtype: DType,
     /// The number of columns, where the model fixes it.
     width: Option<usize>,
+}
+
+impl Column {
+    /// The same, of as many columns as another where the model fixes those alone.
+    fn as_wide_as(&self, other: &Self) -> Self {
+        Self { width: self.width.or(other.width), ..self.clone() }
+    }
 }
 
 impl Tokens {
@@ -66,13 +69,14 @@ impl Tokens {
         folder: &Path,
         options: &DataOptions,
     ) -> Result<Self> {
-        let port = |name: &str| -> Result<Option<Column>> {
-            let Some((_, input)) = wanted.iter().find(|(other, _)| other == name) else { return Ok(None) };
+        let port = |role: InputRole| -> Result<Option<Column>> {
+            let Some((name, input)) = wanted.iter().find(|(_, input)| input.role == role) else { return Ok(None) };
             let Some(dtype) = input.value.dtype() else { bail!("the input `{name}` is {}", input.value.ty) };
             let width = input.value.dims().get(1).and_then(Dim::as_constant);
-            Ok(Some(Column { dtype, width: width.and_then(|width| usize::try_from(width).ok()) }))
+            let name = name.clone().into_owned();
+            Ok(Some(Column { name, dtype, width: width.and_then(|width| usize::try_from(width).ok()) }))
         };
-        let Some(ids) = port(IDS)? else {
+        let Some(ids) = port(InputRole::TokenIds)? else {
             bail!(
                 "the model takes no text: its inputs are {}; give them as .npz or .safetensors, {}",
                 listed(wanted),
@@ -93,34 +97,35 @@ impl Tokens {
                 folder.display()
             );
         }
-        let decoder = match port(DECODER_IDS)? {
+        let decoder = match port(InputRole::DecoderTokenIds)? {
             Some(port) => {
                 let start = token(folder, "decoder_start_token_id")?;
                 let start = start.with_context(|| {
                     format!(
                         "neither generation_config.json nor config.json of {} has `decoder_start_token_id`, which the \
-                         decoder's text begins with; add it, or give {DECODER_IDS} as .npz or .safetensors",
-                        folder.display()
+                         decoder's text begins with; add it, or give {} as .npz or .safetensors",
+                        folder.display(),
+                        port.name
                     )
                 })?;
                 Some((port, start))
             }
             None => None,
         };
-        let vocabulary = wanted.iter().find(|(name, _)| name == IDS).and_then(|(_, input)| input.end);
+        let vocabulary = wanted.iter().find(|(name, _)| *name == ids.name).and_then(|(_, input)| input.end);
         Ok(Self {
             tokenizer: match options.is_whole() && !options.is_windowed {
                 true => TextTokenizer::open(folder)?,
                 false => TextTokenizer::open(folder)?.cut_to(longest)?,
             },
             ids,
-            mask: port(MASK)?,
-            types: port(TYPES)?,
+            mask: port(InputRole::Mask)?,
+            types: port(InputRole::TokenTypes)?,
             embeds: matches!(model.task, None | Some(Task::FeatureExtraction)),
             decoder,
             // The mask hides it: any id does.
             pad: model.pad_token_id.filter(|pad| (0..vocabulary.unwrap_or(i64::MAX)).contains(pad)).unwrap_or(0),
-            left: wanted.iter().any(|(name, _)| name.starts_with(CACHE)),
+            left: wanted.iter().any(|(_, input)| input.role.cache().is_some()),
             longest,
             vocabulary,
         })
@@ -171,29 +176,29 @@ impl Tokens {
         // A text that the tokenizer makes nothing of is one of padding.
         rows.iter_mut().filter(|row| row.is_empty()).for_each(|row| row.push(self.pad));
         let ones = |rows: &[Vec<i64>]| -> Vec<Vec<i64>> { rows.iter().map(|row| vec![1; row.len()]).collect() };
-        let mut inputs = vec![(IDS.to_owned(), self.matrix(self.ids, &rows, self.pad, self.left)?)];
-        if let Some(mask) = self.mask {
-            let mask = Column { width: mask.width.or(self.ids.width), ..mask };
-            inputs.push((MASK.to_owned(), self.matrix(mask, &ones(&rows), 0, self.left)?));
+        let mut inputs = vec![(self.ids.name.clone(), self.matrix(&self.ids, &rows, self.pad, self.left)?)];
+        if let Some(mask) = &self.mask {
+            let mask = mask.as_wide_as(&self.ids);
+            inputs.push((mask.name.clone(), self.matrix(&mask, &ones(&rows), 0, self.left)?));
         }
         let is_second = |piece: &Piece| piece.types.iter().any(|of| *of != 0);
-        if let Some(types) = self.types.filter(|_| pieces.iter().any(is_second)) {
-            let types = Column { width: types.width.or(self.ids.width), ..types };
+        if let Some(types) = self.types.as_ref().filter(|_| pieces.iter().any(is_second)) {
+            let types = types.as_wide_as(&self.ids);
             let rows: Vec<Vec<i64>> = pieces.iter().map(|piece| piece.types.clone()).collect();
-            inputs.push((TYPES.to_owned(), self.matrix(types, &rows, 0, self.left)?));
+            inputs.push((types.name.clone(), self.matrix(&types, &rows, 0, self.left)?));
         }
         let mut decoder_mask = None;
-        if let Some((port, start)) = self.decoder {
-            let behind = |row: &Vec<i64>| [start].into_iter().chain(row.iter().copied()).take(self.longest).collect();
+        if let Some((port, start)) = &self.decoder {
+            let behind = |row: &Vec<i64>| [*start].into_iter().chain(row.iter().copied()).take(self.longest).collect();
             let rows: Vec<Vec<i64>> = rows.iter().map(behind).collect();
-            inputs.push((DECODER_IDS.to_owned(), self.matrix(port, &rows, self.pad, false)?));
+            inputs.push((port.name.clone(), self.matrix(port, &rows, self.pad, false)?));
             decoder_mask = Some(self.matrix(port, &ones(&rows), 0, false)?);
         }
         Ok(Encoded { inputs, decoder_mask })
     }
 
     /// Rows of one length: that of the longest, or the model's.
-    fn matrix(&self, column: Column, rows: &[Vec<i64>], pad: i64, left: bool) -> Result<Tensor> {
+    fn matrix(&self, column: &Column, rows: &[Vec<i64>], pad: i64, left: bool) -> Result<Tensor> {
         let width = column.width.unwrap_or_else(|| rows.iter().map(Vec::len).max().unwrap_or(0));
         let mut numbers = Vec::with_capacity(rows.len() * width);
         for row in rows {

@@ -1,9 +1,10 @@
 //! Keys and values of what a decoder has read, where the runtime keeps them.
 
 use anyhow::{Context, Result, anyhow, ensure};
-use planish_artifact::chain::CACHE;
+use planish_artifact::manifest::PartManifest;
 use planish_eval::Tensor;
 use planish_ir::Dim;
+use planish_ir::interface::CacheKind;
 use planish_runtimes::{Port, RuntimeValue};
 
 use super::model::output;
@@ -17,18 +18,26 @@ pub(super) struct Cache {
 
 /// A key or a value of a layer.
 struct Entry {
-    /// `past_key_values.N.key` or the like.
+    /// The input.
     past: Port,
-    /// `present.N.key` or the like.
+    /// The name of the output that gives the next one.
     present: String,
 }
 
 impl Cache {
-    /// The cache among the inputs of a model, of those whose names have `part`; empty.
-    pub(super) fn new(inputs: &[Port], part: &str) -> Self {
+    /// The cache among the inputs of a part, of those kinds that are wanted; empty. `giver` is the part whose outputs the first
+    /// of them are.
+    pub(super) fn new(
+        inputs: &[Port],
+        part: &PartManifest,
+        giver: &PartManifest,
+        wanted: impl Fn(CacheKind) -> bool,
+    ) -> Self {
+        let (interface, giver) = (part.interface(), giver.interface());
         let entry = |port: &Port| {
-            let suffix = port.name.strip_prefix(CACHE).filter(|suffix| suffix.contains(part))?;
-            Some(Entry { past: port.clone(), present: format!("present.{suffix}") })
+            let cached = interface.input(&port.name).cache().filter(|cached| wanted(cached.kind))?;
+            let present = giver.present(cached).or_else(|| interface.present(cached))?;
+            Some(Entry { past: port.clone(), present: present.to_owned() })
         };
         Self { entries: inputs.iter().filter_map(entry).collect(), values: Vec::new() }
     }

@@ -4,11 +4,12 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use anyhow::{Result, bail};
+use planish_ir::{InputRole, PartRole};
 use planish_models::LengthDependence;
 use planish_runtimes::{Format, RuntimeValue, Session};
 
 use super::cache::Cache;
-use super::model::{LanguageModel, Parts, Scores, check_prompt, matrix};
+use super::model::{LanguageModel, Logits, Parts, Scores, check_prompt, matrix};
 
 /// The most columns of prompts that a run reads unless told otherwise. Longer runs take more memory, and on ONNX Runtime's CPU
 /// execution provider little or no less time.
@@ -17,10 +18,12 @@ const PROMPT_CHUNK: usize = 512;
 /// A decoder: its text begins with the prompt. Prompts are padded on the left.
 pub(super) struct Decoder {
     session: Box<dyn Session>,
-    takes_positions: bool,
+    /// The names of the inputs of tokens, of their mask, and of their positions where there is one.
+    ids: String,
+    mask: String,
+    positions: Option<String>,
+    logits: Logits,
     vocabulary: i64,
-    /// How many of the scores that the model gives are of tokens.
-    scored: usize,
     /// The longest text, prompt included.
     longest: usize,
     caching: bool,
@@ -60,13 +63,16 @@ struct Tokens {
 
 impl Decoder {
     pub(super) fn load(parts: &Parts<'_>) -> Result<Self> {
-        let session = parts.session("model")?;
+        let part = parts.part(PartRole::Model)?;
+        let session = parts.session(part)?;
         let manifest = &parts.artifact.manifest;
         Ok(Self {
-            cache: Cache::new(session.inputs(), ""),
-            takes_positions: session.inputs().iter().any(|port| port.name == "position_ids"),
-            vocabulary: parts.vocabulary("model")?,
-            scored: parts.scored("model"),
+            cache: Cache::new(session.inputs(), part, part, |_| true),
+            ids: part.named(InputRole::TokenIds)?,
+            mask: part.named(InputRole::Mask)?,
+            positions: part.input_of(InputRole::Positions).map(|input| input.value.name.clone()),
+            logits: Logits::of(part)?,
+            vocabulary: parts.vocabulary(part)?,
             longest: parts.longest(),
             session,
             caching: parts.loading.caching,
@@ -129,13 +135,13 @@ impl Decoder {
         };
         let mask = self.rows.iter().flat_map(seen);
         let mut tokens = vec![
-            ("input_ids", last(&|row| padded(row, &mut row.ids.iter().copied()))?),
-            ("attention_mask", matrix(self.rows.len(), mask.collect())?),
+            (&self.ids, last(&|row| padded(row, &mut row.ids.iter().copied()))?),
+            (&self.mask, matrix(self.rows.len(), mask.collect())?),
         ];
-        if self.takes_positions {
-            tokens.push(("position_ids", last(&|row| padded(row, &mut (0i64..).take(row.ids.len())))?));
+        if let Some(positions) = &self.positions {
+            tokens.push((positions, last(&|row| padded(row, &mut (0i64..).take(row.ids.len())))?));
         }
-        let tokens = tokens.iter().map(|(name, value)| (*name, value));
+        let tokens = tokens.iter().map(|(name, value)| (name.as_str(), value));
         let inputs: Vec<(&str, &RuntimeValue)> = tokens.chain(self.cache.inputs()).collect();
         let mut outputs = self.session.run_values(&inputs)?;
         if self.caching {
@@ -199,7 +205,7 @@ impl LanguageModel for Decoder {
         let row = |ids: &Vec<i64>| Tokens { ids: ids.clone(), padding: columns - ids.len() };
         self.rows = prompts.iter().map(row).collect();
         let mut outputs = self.restart()?;
-        Scores::last(&mut outputs, self.scored)
+        Scores::last(&mut outputs, &self.logits)
     }
 
     fn resume(&mut self, prompt: &[i64]) -> Result<(Scores, usize)> {
@@ -210,7 +216,7 @@ impl LanguageModel for Decoder {
         self.forget(self.columns() - cached)?;
         self.rows.iter_mut().for_each(|row| row.ids.extend(&prompt[cached..]));
         let mut outputs = self.read_behind(cached)?;
-        Ok((Scores::last(&mut outputs, self.scored)?, cached))
+        Ok((Scores::last(&mut outputs, &self.logits)?, cached))
     }
 
     fn step(&mut self, rows: &[usize], ids: &[i64]) -> Result<Scores> {
@@ -228,7 +234,7 @@ impl LanguageModel for Decoder {
             let columns = self.columns();
             self.run(columns - 1..columns)?
         };
-        Scores::last(&mut outputs, self.scored)
+        Scores::last(&mut outputs, &self.logits)
     }
 
     fn read(&mut self, ids: &[i64]) -> Result<Scores> {
@@ -239,7 +245,7 @@ impl LanguageModel for Decoder {
             true => self.restart()?,
             false => self.run(before..before + ids.len())?,
         };
-        Scores::columns(&mut outputs, ids.len(), self.scored)
+        Scores::columns(&mut outputs, ids.len(), &self.logits)
     }
 
     fn forget(&mut self, tokens: usize) -> Result<()> {

@@ -1,15 +1,15 @@
 //! An encoder-decoder on a runtime: what the encoder made of prompts, and the decoder's caches.
 
 use anyhow::{Context, Result, anyhow, bail};
+use planish_artifact::manifest::PartManifest;
 use planish_data::tokenizer::token;
+use planish_ir::interface::CacheKind;
+use planish_ir::{InputRole, OutputRole, PartRole};
+use planish_models::names;
 use planish_runtimes::{RuntimeValue, Session};
 
 use super::cache::Cache;
-use super::model::{LanguageModel, Parts, Scores, check_prompt, matrix, output};
-
-const ENCODER: &str = "encoder_model";
-const DECODER: &str = "decoder_model";
-const WITH_PAST: &str = "decoder_with_past_model";
+use super::model::{LanguageModel, Logits, Parts, Scores, check_prompt, matrix, output};
 
 /// Why several tokens are not read in one run.
 pub(super) const READS_NO_AHEAD: &str = "--prompt-lookup is for decoders, and this is an encoder-decoder; leave it out";
@@ -22,34 +22,57 @@ pub(super) const HAS_NO_CONVERSATION: &str =
 /// the decoder's start token.
 pub(super) struct EncoderDecoder {
     encoder: Box<dyn Session>,
+    encoder_names: EncoderNames,
     /// Reads a text from its beginning.
     decoder: Box<dyn Session>,
+    decoder_names: DecoderNames,
+    /// The name of what the encoder gives, among the inputs of that decoder.
+    states: String,
     /// Reads one more token, where there is a cache.
     with_past: Option<WithPast>,
     start_token: i64,
     /// Of the prompts, then of the texts: ids are from 0 to below these.
     vocabularies: [i64; 2],
-    /// How many of the scores that the decoders give are of tokens.
-    scored: usize,
+    logits: Logits,
     /// The longest prompt and the longest text.
     longest: usize,
     /// The text of each row, all of the same length.
     rows: Vec<Vec<i64>>,
     /// The prompt of each row.
     prompts: Vec<usize>,
-    /// `encoder_attention_mask` of each row.
+    /// The mask of the prompt of each row.
     mask: Option<RuntimeValue>,
-    /// `encoder_hidden_states` of each row; only where the keys and values of them are not cached.
+    /// What the encoder gives for each row; only where the keys and values of them are not cached.
     hidden: Option<RuntimeValue>,
 }
 
 /// The decoder with a cache.
 struct WithPast {
     session: Box<dyn Session>,
+    names: DecoderNames,
     /// Of the text.
     own: Cache,
     /// Of the prompt: the first step gives it, and it stays.
     cross: Cache,
+}
+
+/// The names of what the encoder takes and gives.
+struct EncoderNames {
+    ids: String,
+    mask: String,
+    states: String,
+}
+
+/// The names of what a decoder takes besides a cache.
+struct DecoderNames {
+    ids: String,
+    mask: String,
+}
+
+impl DecoderNames {
+    fn of(part: &PartManifest) -> Result<Self> {
+        Ok(Self { ids: part.named(InputRole::DecoderTokenIds)?, mask: part.named(InputRole::EncoderMask)? })
+    }
 }
 
 /// How many tokens may follow the start token for a prompt of an encoder with so many ids, of texts that are this long
@@ -82,7 +105,8 @@ impl EncoderDecoder {
                  text of an encoder-decoder begins with; add it to one of them"
             )
         })?;
-        let vocabularies = [parts.vocabulary(ENCODER)?, parts.vocabulary(DECODER)?];
+        let [encoder, decoder] = [parts.part(PartRole::Encoder)?, parts.part(PartRole::FirstStep)?];
+        let vocabularies = [parts.vocabulary(encoder)?, parts.vocabulary(decoder)?];
         if !(0..vocabularies[1]).contains(&start_token) {
             let last = vocabularies[1] - 1;
             bail!(
@@ -90,16 +114,23 @@ impl EncoderDecoder {
             );
         }
         let with_past = match parts.loading.caching {
-            true => Some(Self::load_with_past(parts)?),
+            true => Some(Self::load_with_past(parts, decoder)?),
             false => None,
         };
         Ok(Self {
-            encoder: parts.session(ENCODER)?,
-            decoder: parts.session(DECODER)?,
+            encoder: parts.session(encoder)?,
+            encoder_names: EncoderNames {
+                ids: encoder.named(InputRole::TokenIds)?,
+                mask: encoder.named(InputRole::Mask)?,
+                states: encoder.given(OutputRole::HiddenStates)?,
+            },
+            decoder: parts.session(decoder)?,
+            decoder_names: DecoderNames::of(decoder)?,
+            states: decoder.named(InputRole::EncoderStates)?,
             with_past,
             start_token,
             vocabularies,
-            scored: parts.scored(DECODER),
+            logits: Logits::of(decoder)?,
             longest: parts.longest(),
             rows: Vec::new(),
             prompts: Vec::new(),
@@ -108,31 +139,35 @@ impl EncoderDecoder {
         })
     }
 
-    fn load_with_past(parts: &Parts<'_>) -> Result<WithPast> {
-        if parts.find(WITH_PAST).is_none() {
+    fn load_with_past(parts: &Parts<'_>, first: &PartManifest) -> Result<WithPast> {
+        let Some(part) = parts.find(PartRole::NextStep) else {
             let folder = parts.artifact.folder.display();
             bail!(
-                "{folder} has no {WITH_PAST}, without which each step computes all tokens again; compile the model \
-                 again, or ask for that with --no-cache"
+                "{folder} has no {}, without which each step computes all tokens again; compile the model again, or ask for \
+                 that with --no-cache",
+                names::part(PartRole::NextStep).unwrap_or_default()
             );
-        }
-        let session = parts.session(WITH_PAST)?;
-        let (own, cross) = (Cache::new(session.inputs(), ".decoder."), Cache::new(session.inputs(), ".encoder."));
-        Ok(WithPast { session, own, cross })
+        };
+        let session = parts.session(part)?;
+        let is_cross = |kind: CacheKind| kind == CacheKind::Encoder;
+        let cache = |cross: bool| Cache::new(session.inputs(), part, first, move |kind| is_cross(kind) == cross);
+        let (own, cross) = (cache(false), cache(true));
+        Ok(WithPast { session, names: DecoderNames::of(part)?, own, cross })
     }
 
     /// Reads the whole text of each row.
     fn restart(&mut self) -> Result<Scores> {
         let ids = matrix(self.rows.len(), self.rows.concat())?;
         let (mask, hidden) = (kept(&self.mask)?, kept(&self.hidden)?);
-        let inputs = [("input_ids", &ids), ("encoder_attention_mask", mask), ("encoder_hidden_states", hidden)];
+        let DecoderNames { ids: ids_name, mask: mask_name } = &self.decoder_names;
+        let inputs = [(ids_name.as_str(), &ids), (mask_name.as_str(), mask), (self.states.as_str(), hidden)];
         let mut outputs = self.decoder.run_values(&inputs)?;
         if let Some(with_past) = &mut self.with_past {
             with_past.own.update(&mut outputs)?;
             with_past.cross.update(&mut outputs)?;
             self.hidden = None;
         }
-        Scores::last(&mut outputs, self.scored)
+        Scores::last(&mut outputs, &self.logits)
     }
 
     /// Keeps some of the rows. What depends on the prompt alone stays where rows only change places
@@ -183,8 +218,9 @@ impl LanguageModel for EncoderDecoder {
         let ids = prompts.iter().flat_map(|prompt| padded(&mut prompt.iter().copied())).collect();
         let mask = prompts.iter().flat_map(|prompt| padded(&mut prompt.iter().map(|_| 1))).collect();
         let (ids, mask) = (matrix(prompts.len(), ids)?, matrix(prompts.len(), mask)?);
-        let mut outputs = self.encoder.run_values(&[("input_ids", &ids), ("attention_mask", &mask)])?;
-        self.hidden = Some(output(&mut outputs, "last_hidden_state")?);
+        let mut outputs =
+            self.encoder.run_values(&[(&self.encoder_names.ids, &ids), (&self.encoder_names.mask, &mask)])?;
+        self.hidden = Some(output(&mut outputs, &self.encoder_names.states)?);
         self.mask = Some(mask);
         self.rows = vec![vec![self.start_token]; prompts.len()];
         self.prompts = (0..prompts.len()).collect();
@@ -204,12 +240,13 @@ impl LanguageModel for EncoderDecoder {
             return self.restart();
         };
         let ids = matrix(ids.len(), ids.to_vec())?;
-        let tokens = [("input_ids", &ids), ("encoder_attention_mask", kept(&self.mask)?)];
-        let cached = with_past.own.inputs().chain(with_past.cross.inputs());
+        let WithPast { session, names, own, cross } = with_past;
+        let tokens = [(names.ids.as_str(), &ids), (names.mask.as_str(), kept(&self.mask)?)];
+        let cached = own.inputs().chain(cross.inputs());
         let inputs: Vec<(&str, &RuntimeValue)> = tokens.into_iter().chain(cached).collect();
-        let mut outputs = with_past.session.run_values(&inputs)?;
-        with_past.own.update(&mut outputs)?;
-        Scores::last(&mut outputs, self.scored)
+        let mut outputs = session.run_values(&inputs)?;
+        own.update(&mut outputs)?;
+        Scores::last(&mut outputs, &self.logits)
     }
 
     fn read(&mut self, _: &[i64]) -> Result<Scores> {

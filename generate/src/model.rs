@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::num::NonZeroUsize;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use planish_artifact::Artifact;
 use planish_artifact::manifest::PartManifest;
 use planish_eval::Tensor;
+use planish_ir::{InputRole, OutputRole, PartRole};
 use planish_models::Task;
 use planish_runtimes::{BestScores, Format, Runtime, RuntimeValue, Session, SessionOptions};
 
@@ -170,14 +171,13 @@ pub fn prompt_vocabulary(artifact: &Artifact) -> Result<i64> {
     // The first part reads the prompt.
     let part = artifact.manifest.parts.first();
     let part = part.ok_or_else(|| anyhow!("{} has no parts; compile it again", artifact.folder.display()))?;
-    vocabulary(artifact, &part.name)
+    vocabulary(artifact, part)
 }
 
 /// The first id from 0 on that a part does not take.
-fn vocabulary(artifact: &Artifact, name: &str) -> Result<i64> {
-    let inputs = artifact.manifest.parts.iter().filter(|part| part.name == name).flat_map(|part| &part.inputs);
-    let ids = inputs.filter(|input| input.value.name == "input_ids").find_map(|input| input.end);
-    ids.ok_or_else(|| anyhow!("{} does not say which ids its {name} takes", artifact.folder.display()))
+fn vocabulary(artifact: &Artifact, part: &PartManifest) -> Result<i64> {
+    let ids = part.inputs.iter().filter(|input| input.role.is_token_ids()).find_map(|input| input.end);
+    ids.ok_or_else(|| anyhow!("{} does not say which ids its {} takes", artifact.folder.display(), part.name))
 }
 
 /// The longest text, in tokens.
@@ -193,31 +193,46 @@ pub(super) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// A part of this name, if there is one.
-    pub(super) fn find(&self, name: &str) -> Option<&PartManifest> {
-        self.artifact.manifest.parts.iter().find(|part| part.name == name)
+    /// The part of this role, if there is one.
+    pub(super) fn find(&self, role: PartRole) -> Option<&PartManifest> {
+        self.artifact.manifest.parts.iter().find(|part| part.role == role)
     }
 
-    /// Loads a part that must be there.
-    pub(super) fn session(&self, name: &str) -> Result<Box<dyn Session>> {
+    /// The part of this role, which must be there.
+    pub(super) fn part(&self, role: PartRole) -> Result<&PartManifest> {
+        let missing = || format!("{} has no part that is the {role}; compile it again", self.artifact.folder.display());
+        self.find(role).with_context(missing)
+    }
+
+    /// Loads a part.
+    pub(super) fn session(&self, part: &PartManifest) -> Result<Box<dyn Session>> {
         let options = SessionOptions { threads: self.loading.threads };
-        self.artifact.load(self.artifact.part(name)?, self.runtime, options)
+        self.artifact.load(part, self.runtime, options)
     }
 
     /// The first id from 0 on that a part does not take.
-    pub(super) fn vocabulary(&self, part: &str) -> Result<i64> {
+    pub(super) fn vocabulary(&self, part: &PartManifest) -> Result<i64> {
         vocabulary(self.artifact, part)
-    }
-
-    /// How many of a part's scores are of tokens: fewer than it gives where its vocabulary is padded.
-    pub(super) fn scored(&self, part: &str) -> usize {
-        let padded = self.find(part).and_then(PartManifest::padded_logits);
-        padded.map_or(usize::MAX, |vocabulary| vocabulary.size)
     }
 
     /// The longest text, in tokens.
     pub(super) fn longest(&self) -> usize {
         longest(self.artifact)
+    }
+}
+
+/// The logits of a part.
+pub(super) struct Logits {
+    /// The name of the output.
+    name: String,
+    /// How many of the scores are of tokens: fewer than it gives where the vocabulary is padded.
+    scored: usize,
+}
+
+impl Logits {
+    pub(super) fn of(part: &PartManifest) -> Result<Self> {
+        let scored = part.padded_logits().map_or(usize::MAX, |vocabulary| vocabulary.size);
+        Ok(Self { name: part.given(OutputRole::Logits)?, scored })
     }
 }
 
@@ -258,10 +273,9 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// Those of the last column of the output `logits`, [rows, columns, vocabulary]; the first `scored`
-    /// where there are more.
-    pub(super) fn last(outputs: &mut Vec<(String, RuntimeValue)>, scored: usize) -> Result<Self> {
-        let (logits, vocabulary) = logits(outputs, scored)?;
+    /// Those of the last column of the logits, [rows, columns, vocabulary]; those of tokens where there are more.
+    pub(super) fn last(outputs: &mut Vec<(String, RuntimeValue)>, of: &Logits) -> Result<Self> {
+        let (logits, vocabulary) = logits(outputs, of)?;
         if logits.finds_best() {
             return Ok(Self { on_device: Some(logits), rows: OnceCell::new(), vocabulary });
         }
@@ -270,8 +284,8 @@ impl Scores {
     }
 
     /// Those of the last `count` columns of the only row, each as a row.
-    pub(super) fn columns(outputs: &mut Vec<(String, RuntimeValue)>, count: usize, scored: usize) -> Result<Self> {
-        let (logits, vocabulary) = logits(outputs, scored)?;
+    pub(super) fn columns(outputs: &mut Vec<(String, RuntimeValue)>, count: usize, of: &Logits) -> Result<Self> {
+        let (logits, vocabulary) = logits(outputs, of)?;
         if logits.shape()[1] < count {
             bail!(
                 "the model gives logits of fewer tokens than it reads; compile it again, without --recipe logits=last"
@@ -324,14 +338,14 @@ impl Scores {
     }
 }
 
-/// The output `logits`, [rows, columns, width], and how many of its scores are of tokens, at most `scored`.
-fn logits(outputs: &mut Vec<(String, RuntimeValue)>, scored: usize) -> Result<(RuntimeValue, usize)> {
-    let logits = output(outputs, "logits")?;
+/// The logits, [rows, columns, width], and how many of the scores are of tokens.
+fn logits(outputs: &mut Vec<(String, RuntimeValue)>, of: &Logits) -> Result<(RuntimeValue, usize)> {
+    let logits = output(outputs, &of.name)?;
     let (true, &[_, _, width]) = (logits.dtype().is_float(), logits.shape()) else {
         let (dtype, shape) = (logits.dtype(), logits.shape());
         bail!("`logits` is {dtype}{shape:?}; generation takes floats, [rows, columns, vocabulary]");
     };
-    Ok((logits, width.min(scored)))
+    Ok((logits, width.min(of.scored)))
 }
 
 /// The first scores of the last `count` columns of [rows, columns, width], for all rows.

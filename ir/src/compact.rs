@@ -23,6 +23,7 @@ impl Graph {
         self.nodes = Arena::with_capacity(kept.len());
         self.names = Names::with_capacity(count);
         self.name = old.name;
+        self.interface = old.interface;
 
         let mut values: Vec<Option<Value>> = old.values.into_items().into_iter().map(Some).collect();
         let mut moved: Vec<Option<ValueId>> = vec![None; values.len()];

@@ -1,6 +1,7 @@
 //! The graph: values and nodes in arenas, nodes in an order in which operands come first.
 
 use crate::handle::{Arena, Handle};
+use crate::interface::PartInterface;
 use crate::names::Names;
 use crate::ops::Types;
 use crate::{DType, NodeId, Op, Origin, Shape, TensorType, Type, ValueId, Weight};
@@ -66,6 +67,8 @@ pub struct BuildError(String);
 pub struct Graph {
     /// The model's name.
     pub name: String,
+    /// What its inputs, outputs and symbols are; no part of the text form.
+    pub interface: PartInterface,
     pub(crate) values: Arena<ValueId, Value>,
     pub(crate) nodes: Arena<NodeId, Node>,
     pub(crate) order: Vec<NodeId>,

@@ -23,6 +23,7 @@ mod checkpoint;
 mod error;
 mod layers;
 mod load;
+pub mod names;
 mod task;
 
 pub use architecture::Architecture;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use planish_ir::Graph;
+use planish_ir::Interface;
 use serde::{Deserialize, Serialize};
 
 use crate::accept::{self, Accepted, accept};
@@ -60,6 +61,16 @@ pub struct Loaded {
     pub recompute_at: Option<usize>,
     /// How the keys of a token depend on the length of the text; absent where that is not known.
     pub length_dependence: Option<LengthDependence>,
+}
+
+impl Loaded {
+    /// What the tensors of the model are.
+    #[must_use]
+    pub fn interface(&self) -> Interface {
+        Interface {
+            parts: self.parts.iter().map(|part| (part.name.to_owned(), part.graph.interface.clone())).collect(),
+        }
+    }
 }
 
 /// How the keys of a token depend on how long the text is when the token is read: rotary frequencies may follow that length.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use planish_ir::OutputRole;
+
 macro_rules! tasks {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, synonyms $synonyms:expr, classes $classes:expr;)*) => {
         /// The purpose of a model's outputs.
@@ -73,11 +75,16 @@ impl Task {
 
     /// The outputs that a graph for it has at least; none where it may have one of several.
     #[must_use]
-    pub fn outputs(self) -> &'static [&'static str] {
+    pub fn outputs(self) -> &'static [OutputRole] {
         match self {
             Task::FeatureExtraction => &[],
-            Task::QuestionAnswering => &["start_logits", "end_logits"],
-            _ => &["logits"],
+            Task::QuestionAnswering => &[OutputRole::StartLogits, OutputRole::EndLogits],
+            Task::FillMask
+            | Task::TextClassification
+            | Task::TokenClassification
+            | Task::TextGeneration
+            | Task::Text2TextGeneration
+            | Task::ImageClassification => &[OutputRole::Logits],
         }
     }
 

@@ -5,6 +5,7 @@
 pub mod export;
 pub mod files;
 pub mod import;
+pub mod interface;
 mod operators;
 pub mod proto;
 

@@ -2,12 +2,9 @@
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::{Binary, Cast, FakeQuantize, Gather, LayerNorm, Linear, RmsNorm, Unary};
-use planish_ir::{DType, Dim, Graph, Op, Origin, ValueId, Weight};
+use planish_ir::{DType, Dim, Graph, Op, Origin, Output, OutputRole, ValueId, Weight};
 
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
-
-/// The output of scores of tokens.
-const LOGITS: &str = "logits";
 
 /// The axis of tokens of logits, [batch, tokens, vocabulary].
 const TOKENS: usize = 1;
@@ -16,7 +13,7 @@ const TOKENS: usize = 1;
 pub const LAST_LOGITS: Pass = Pass {
     name: "last-logits",
     summary: "Computes the logits of the last token of each row only (`logits` of the recipe), because text generation reads no \
-              others. The pass takes the output `logits` of three dimensions, and follows it back through what treats \
+              others. The pass takes the output of logits of three dimensions, and follows it back through what treats \
               tokens apart: linear layers, quantization, norms over features, functions of one element, and arithmetic with weights \
               of features. In front of all these a gather takes the last token. It stops at values that something \
               else uses too.",
@@ -49,10 +46,12 @@ pub const LAST_LOGITS: Pass = Pass {
 fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
     // Dead users of a value would count.
     graph.compact();
-    let Some(output) = graph.outputs().iter().position(|output| output.name == LOGITS) else {
+    let Some(output) =
+        graph.outputs().iter().position(|output| graph.interface.output(&output.name) == OutputRole::Logits)
+    else {
         return Ok(Outcome::default());
     };
-    let logits = graph.outputs()[output].value;
+    let Output { name: logits_name, value: logits } = graph.outputs()[output].clone();
     let [_, tokens, _] = &graph.ty(logits).shape[..] else { return Ok(Outcome::default()) };
     if *tokens == Dim::constant(1) {
         return Ok(Outcome::default());
@@ -65,7 +64,7 @@ fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
     }
     let (name, origin) = (graph.value(value).name.clone(), graph.value(value).origin.clone());
     let Some(last) = Weight::numbers(DType::I64, vec![1], &[-1.0]) else { return Ok(Outcome::default()) };
-    let indices = graph.add_weight(&format!("{LOGITS}.last"), last, Origin::Unknown);
+    let indices = graph.add_weight(&format!("{logits_name}.last"), last, Origin::Unknown);
     let mut last = graph.emit(Gather { x: value, indices, axis: TOKENS }, &format!("{name}/last"), origin)?[0];
     for step in behind.into_iter().rev() {
         let Some(mut op) = graph.producer(step).map(|node| node.op.clone()) else { continue };

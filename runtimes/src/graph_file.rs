@@ -75,8 +75,9 @@ pub fn load(path: &Path) -> Result<Graph, GraphFileError> {
         opened.borrow_mut().insert(name.to_owned(), Arc::clone(&file));
         Ok(file)
     };
-    let graph = parse(&text, &open).map_err(|source| GraphFileError::Text { path: path.to_owned(), source })?;
+    let mut graph = parse(&text, &open).map_err(|source| GraphFileError::Text { path: path.to_owned(), source })?;
     drop(text);
+    planish_onnx::interface::state(&mut graph);
     verify(&graph).map_err(|source| GraphFileError::Invariant { path: path.to_owned(), source })?;
     let sizes: HashMap<*const (), u64> =
         opened.borrow().values().map(|file| (Arc::as_ptr(file).cast(), file.bytes)).collect();

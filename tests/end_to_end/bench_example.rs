@@ -108,6 +108,7 @@ fn encode(random: &mut fastrand::Rng, of: &Artifact, (runtime, factor): (&str, f
     let output = |output: &str| OutputFigures {
         part: "model".to_owned(),
         output: output.to_owned(),
+        is_cache: false,
         relative_error: 1.0 - of.cosine,
         cosine: of.cosine,
     };

@@ -25,7 +25,8 @@ fn interface(name: &str, more: &[&str]) -> Vec<String> {
     planish_compile(&file(name), &out, &[more, &["--verify", "--debug=verify"]].concat()).succeeds();
     planish(["verify", text(&out), "--reference", text(&file(name))]).succeeds();
     let part = Manifest::read(&out).unwrap().parts.remove(0);
-    let values = part.inputs.into_iter().map(|input| input.value).chain(part.outputs);
+    let values =
+        part.inputs.into_iter().map(|input| input.value).chain(part.outputs.into_iter().map(|output| output.value));
     let sizes = |value: &ValueInfo| value.dims().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     values.map(|value| format!("{} [{}]", value.name, sizes(&value))).collect()
 }

@@ -13,7 +13,7 @@ use crate::support::{golden, planish, planish_compile, repository, scratch, text
 fn tokens(artifact: &Path) -> Vec<Option<i64>> {
     let parts = Manifest::read(artifact).unwrap().parts;
     let logits = parts.iter().filter_map(|part| {
-        let logits = part.outputs.iter().find(|output| output.name == "logits")?;
+        let logits = &part.outputs.iter().find(|output| output.value.name == "logits")?.value;
         assert_eq!(part.last_logits, logits.dims()[1] == Dim::constant(1));
         Some(logits.dims()[1].as_constant())
     });

@@ -131,7 +131,7 @@ fn padded_logits_are_declared_and_never_generated() {
         planish_compile(&golden(name), &padded, &["--recipe", "pad-vocab=64", "--recipe", "logits=padded"])
             .exits(0, &[]);
         let part = Manifest::read(&padded).unwrap().parts.pop().unwrap();
-        let logits = part.outputs.iter().find(|port| port.name == "logits").unwrap();
+        let logits = &part.outputs.iter().find(|port| port.value.name == "logits").unwrap().value;
         let vocabulary = part.vocabulary.unwrap();
         assert_eq!(logits.dims()[2], i64::try_from(vocabulary.padded).unwrap().into());
         planish(["verify", text(&padded), "--reference", text(&golden(name))]).exits(0, &[]);

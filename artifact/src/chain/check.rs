@@ -6,18 +6,19 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use planish_eval::Tensor;
-use planish_ir::Dim;
+use planish_ir::{Dim, InputRole, Symbol, SymbolRole};
 
-use crate::manifest::Input;
+use crate::manifest::{Input, PartManifest};
 
-/// What the names of dimensions begin with that are tokens in a cache: there may be none.
-const PAST: &str = "past_";
+/// The symbols of a part that count tokens; none where it reads no tokens.
+fn symbols(part: &PartManifest) -> Vec<(&Symbol, SymbolRole)> {
+    let reads = |input: &Input| input.role.is_token_ids() || input.role == InputRole::Embeddings;
+    let counts = |role: SymbolRole| matches!(role, SymbolRole::Tokens | SymbolRole::EncoderTokens | SymbolRole::Past);
+    let all = part.symbols.iter().filter(|_| part.inputs.iter().any(reads));
+    all.map(|(symbol, role)| (symbol, *role)).filter(|(_, role)| counts(*role)).collect()
+}
 
-/// Dimensions that are tokens in a row, of which there is a most; several are tokens of one row.
-const TOKENS: &[&[&str]] =
-    &[&["sequence_length"], &["encoder_sequence_length"], &["past_decoder_sequence_length", "decoder_sequence_length"]];
-
-/// Checks the inputs that are described, by their names.
+/// Checks the inputs of some parts that are described, by their names.
 ///
 /// # Errors
 /// When identifiers are out of range, rows too long or of no tokens, or dimensions of one name of several
@@ -25,20 +26,22 @@ const TOKENS: &[&[&str]] =
 pub(super) fn check(
     inputs: &[(String, Tensor)],
     described: &[(Cow<'_, str>, &Input)],
+    parts: &[&PartManifest],
     longest: Option<usize>,
 ) -> Result<()> {
     let known = |name: &str| described.iter().find(|(other, _)| other == name).map(|(_, input)| *input);
     let mut sizes: BTreeMap<&Dim, (usize, &str)> = BTreeMap::new();
     let longest = longest.unwrap_or(usize::MAX);
+    let by_part: Vec<Vec<(&Symbol, SymbolRole)>> = parts.iter().map(|part| symbols(part)).collect();
+    let role = |symbol: &Symbol| by_part.iter().flatten().find(|(other, _)| *other == symbol).map(|(_, role)| *role);
     for (name, tensor, input) in inputs.iter().filter_map(|(name, tensor)| Some((name, tensor, known(name)?))) {
         let sizes_of = || input.value.dims().iter().zip(tensor.shape());
         let open = || sizes_of().filter(|(dim, _)| dim.as_constant().is_none());
-        let symbols = || sizes_of().filter_map(|(dim, size)| Some((&**dim.as_symbol()?, size)));
-        let tokens = |symbol: &str| TOKENS.iter().any(|symbols| symbols.contains(&symbol));
-        if symbols().any(|(symbol, size)| tokens(symbol) && *size > longest) {
+        let tokens = || sizes_of().filter_map(|(dim, size)| Some((dim.as_symbol()?, role(dim.as_symbol()?)?, size)));
+        if tokens().any(|(.., size)| *size > longest) {
             bail!("`{name}` has the shape {:?}: the model takes at most {longest} tokens in a row", tensor.shape());
         }
-        if let Some((symbol, _)) = symbols().find(|(s, size)| **size == 0 && tokens(s) && !s.starts_with(PAST)) {
+        if let Some((symbol, ..)) = tokens().find(|(_, role, size)| **size == 0 && *role != SymbolRole::Past) {
             bail!(
                 "`{name}` has the shape {:?}: `{symbol}` is 0, and a sequence has at least one token",
                 tensor.shape()
@@ -59,11 +62,16 @@ pub(super) fn check(
             bail!("`{name}` is {} at {position:?}: the model takes 0 to {last} there", ids[at]);
         }
     }
-    for symbols in TOKENS {
-        let of_row: Vec<usize> = symbols.iter().filter_map(|symbol| Some(sizes.get(&Dim::symbol(symbol))?.0)).collect();
-        let sum = of_row.iter().try_fold(0usize, |sum, size| sum.checked_add(*size)).unwrap_or(usize::MAX);
-        if sum > longest {
-            bail!("`{}` are {sum}: the model takes at most {longest} tokens in a row", symbols.join("` and `"));
+    // Cached tokens and those behind them are of one row.
+    for symbols in &by_part {
+        let of =
+            |wanted: SymbolRole| symbols.iter().filter(move |(_, role)| *role == wanted).map(|(symbol, _)| *symbol);
+        for (past, new) in of(SymbolRole::Past).flat_map(|past| of(SymbolRole::Tokens).map(move |new| (past, new))) {
+            let size = |symbol: &Symbol| sizes.get(&Dim::symbol(symbol)).map_or(0, |(size, _)| *size);
+            let sum = size(past).saturating_add(size(new));
+            if sum > longest {
+                bail!("`{past}` and `{new}` are {sum}: the model takes at most {longest} tokens in a row");
+            }
         }
     }
     Ok(())

@@ -4,13 +4,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use planish_eval::Tensor;
-use planish_ir::{Bindings, DType, Dim};
+use planish_ir::interface::CacheKind;
+use planish_ir::{Bindings, DType, Dim, InputRole};
 
-use super::CACHE;
 use crate::manifest::Input;
-
-/// The inputs that say which positions hold a token.
-const MASK: &str = "attention_mask";
 
 /// Sizes of open dimensions: symbols and sums of them.
 type Sizes<'a> = BTreeMap<&'a Dim, usize>;
@@ -26,30 +23,34 @@ pub(super) fn add(inputs: &mut Vec<(String, Tensor)>, described: &[(Cow<'_, str>
     let mut notes = Vec::new();
 
     // All keys and values or none: some of them, or an encoder's, are never empty.
-    let cache: Vec<_> = described.iter().filter(|(name, _)| name.starts_with(CACHE)).collect();
+    let cache: Vec<_> = described.iter().filter(|(_, input)| input.role.cache().is_some()).collect();
     let pasts: Option<Vec<&Dim>> = cache.iter().map(|(name, input)| past(input).filter(|_| !given(name))).collect();
     if let Some(pasts) = pasts.filter(|pasts| !pasts.is_empty()) {
         sizes.extend(pasts.into_iter().map(|past| (past, 0)));
         let empty = |(name, input): &(&str, &Input)| {
             let tensor = Tensor::zeros(input.value.dtype()?, shape(input, &sizes)?)?;
-            name.starts_with(CACHE).then(|| ((*name).to_owned(), tensor))
+            input.role.cache().map(|_| ((*name).to_owned(), tensor))
         };
         let all: Vec<_> = missing.iter().filter_map(empty).collect();
         if all.len() == cache.len() {
             inputs.extend(all);
-            notes.push(format!("{CACHE}* are empty"));
+            notes.push(format!("{}* are empty", common(cache.iter().map(|(name, _)| name.as_ref()))));
         }
     }
     // The mask first: positions are counted by it.
-    let of = |wanted: fn(&str) -> bool| missing.iter().filter(move |(name, _)| wanted(name));
-    let masks = of(|name| name.ends_with(MASK));
-    for (name, input) in masks.chain(of(|name| matches!(name, "position_ids" | "token_type_ids"))) {
+    let of = |wanted: fn(InputRole) -> bool| missing.iter().filter(move |(_, input)| wanted(input.role));
+    let others = of(|role| matches!(role, InputRole::Positions | InputRole::TokenTypes));
+    for (name, input) in of(InputRole::is_mask).chain(others) {
         let Some(shape) = shape(input, &sizes).filter(|_| input.value.dtype() == Some(DType::I64)) else { continue };
         let count = shape.iter().product();
-        let (numbers, what) = match *name {
-            "token_type_ids" => (Some(vec![0; count]), "is all zeros"),
-            "position_ids" => (positions(inputs, &shape), "counts the tokens of attention_mask"),
-            _ => (Some(vec![1; count]), "is all ones"),
+        let (numbers, what) = match input.role {
+            InputRole::TokenTypes => (Some(vec![0; count]), "is all zeros".to_owned()),
+            InputRole::Positions => {
+                let mask = described.iter().find(|(_, input)| input.role == InputRole::Mask);
+                let mask = mask.map_or("", |(name, _)| name);
+                (positions(inputs, mask, &shape), format!("counts the tokens of {mask}"))
+            }
+            _ => (Some(vec![1; count]), "is all ones".to_owned()),
         };
         if let Some(tensor) = numbers.and_then(|numbers: Vec<i64>| Tensor::new(shape, numbers)) {
             inputs.push(((*name).to_owned(), tensor));
@@ -61,7 +62,17 @@ pub(super) fn add(inputs: &mut Vec<(String, Tensor)>, described: &[(Cow<'_, str>
 
 /// The dimension of earlier positions.
 fn past(input: &Input) -> Option<&Dim> {
-    input.value.dims().iter().find(|dim| dim.as_symbol().is_some_and(|symbol| symbol.starts_with("past")))
+    let CacheKind::Growing { axis } = input.role.cache()?.kind else { return None };
+    input.value.dims().get(axis).filter(|dim| dim.as_symbol().is_some())
+}
+
+/// What names begin with, up to the last dot of what they share.
+fn common<'a>(mut names: impl Iterator<Item = &'a str>) -> &'a str {
+    let first = names.next().unwrap_or_default();
+    let shared = |a: &str, b: &str| a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    let length = names.fold(first.len(), |length, name| length.min(shared(first, name)));
+    let start = first.get(..length).unwrap_or(first);
+    start.find('.').and_then(|dot| start.get(..=dot)).unwrap_or(start)
 }
 
 /// What the inputs say of the sizes of open dimensions.
@@ -90,8 +101,8 @@ fn shape(input: &Input, sizes: &Sizes<'_>) -> Option<Vec<usize>> {
 }
 
 /// 0, 1, 2, ... from the first token of each row on by the mask, 0 before it: its last columns.
-fn positions(inputs: &[(String, Tensor)], shape: &[usize]) -> Option<Vec<i64>> {
-    let (_, mask) = inputs.iter().find(|(name, _)| name == MASK)?;
+fn positions(inputs: &[(String, Tensor)], mask: &str, shape: &[usize]) -> Option<Vec<i64>> {
+    let (_, mask) = inputs.iter().find(|(name, _)| name == mask)?;
     let (&[rows, width], &[all_rows, all]) = (shape, mask.shape()) else { return None };
     if rows != all_rows || width > all {
         return None;

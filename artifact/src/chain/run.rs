@@ -4,24 +4,32 @@ use std::borrow::Cow;
 
 use anyhow::{Result, anyhow, bail};
 use planish_eval::Tensor;
+use planish_ir::Interface;
+use planish_models::names::{input_in_model, output_in_model};
 
-use super::{DECODER_WITH_PAST, Tensors, check, defaults, input_of_model, output_of_model};
-use crate::manifest::{Input, PartManifest};
+use super::{Tensors, check, defaults};
+use crate::interface_of;
+use crate::manifest::{Input, Output, PartManifest};
 
 /// Parts of a model that are run one after another: one alone, or those that make up the model.
 pub struct Chain<'a> {
     parts: Vec<&'a PartManifest>,
+    interface: Interface,
 }
 
 impl<'a> Chain<'a> {
     /// A model as a whole, without a cache.
     pub fn of(parts: &'a [PartManifest]) -> Self {
-        Self { parts: parts.iter().filter(|part| part.name != DECODER_WITH_PAST).collect() }
+        Self::new(parts.iter().filter(|part| !part.is_next_step()).collect())
     }
 
     /// One part alone, if there is one of that name.
     pub(crate) fn alone(parts: &'a [PartManifest], name: &str) -> Option<Self> {
-        parts.iter().find(|part| part.name == name).map(|part| Self { parts: vec![part] })
+        parts.iter().find(|part| part.name == name).map(|part| Self::new(vec![part]))
+    }
+
+    fn new(parts: Vec<&'a PartManifest>) -> Self {
+        Self { interface: interface_of(parts.iter().copied()), parts }
     }
 
     /// The parts, in order.
@@ -36,15 +44,16 @@ impl<'a> Chain<'a> {
             return part.inputs.iter().map(|input| (input.value.name.as_str().into(), input)).collect();
         }
         let mut inputs: Vec<(Cow<'a, str>, &Input)> = Vec::new();
-        let mut given: Vec<&str> = Vec::new();
+        let mut given: Vec<Cow<'_, str>> = Vec::new();
         for part in &self.parts {
             for input in &part.inputs {
-                let name = input_of_model(&part.name, &input.value.name);
-                if !given.contains(&name.as_ref()) && inputs.iter().all(|(other, _)| *other != name) {
-                    inputs.push((name, input));
+                let name = input_in_model(&self.interface, &part.name, &input.value.name);
+                if !given.contains(&name) && inputs.iter().all(|(other, _)| *other != name) {
+                    inputs.push((name.into_owned().into(), input));
                 }
             }
-            given.extend(part.outputs.iter().map(|output| output_of_model(&part.name, &output.name)));
+            let named = |output: &'a Output| output_in_model(&self.interface, &part.name, &output.value.name);
+            given.extend(part.outputs.iter().map(named));
         }
         inputs
     }
@@ -81,7 +90,7 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// When one is not.
     pub fn check(&self, inputs: &[(String, Tensor)], longest: Option<usize>) -> Result<()> {
-        check::check(inputs, &self.inputs(), longest)
+        check::check(inputs, &self.inputs(), &self.parts, longest)
     }
 
     /// Runs the parts, each by its place with inputs as it names them; what they give, of several
@@ -97,7 +106,8 @@ impl<'a> Chain<'a> {
         if self.parts.len() == 1 {
             return run(0, &inputs);
         }
-        let mut known = Tensors(inputs);
+        let mut known = Tensors::new(self.interface.clone());
+        known.take_given(&inputs);
         let mut outputs = Vec::new();
         for (index, part) in self.parts.iter().enumerate() {
             let input = |input: &Input| {
@@ -109,9 +119,8 @@ impl<'a> Chain<'a> {
             let inputs = part.inputs.iter().map(input).collect::<Result<Vec<_>>>()?;
             let given = run(index, &inputs)?;
             known.take_outputs(&part.name, &given);
-            let renamed =
-                given.into_iter().map(|(name, tensor)| (output_of_model(&part.name, &name).to_owned(), tensor));
-            outputs.extend(renamed);
+            let named = |name: &str| output_in_model(&self.interface, &part.name, name).into_owned();
+            outputs.extend(given.into_iter().map(|(name, tensor)| (named(&name), tensor)));
         }
         Ok(outputs)
     }

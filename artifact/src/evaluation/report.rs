@@ -7,7 +7,6 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use serde::{Deserialize, Serialize};
 
 use super::{Coverage, Figure, LabelFigure, LabelMetric, Pooling, Scores};
-use crate::chain::PRESENT;
 use crate::manifest::File;
 use crate::split::Split;
 
@@ -119,6 +118,9 @@ pub struct OutputFigures {
     pub part: String,
     /// The output's name.
     pub output: String,
+    /// Whether it is what a cache keeps for the next step.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub is_cache: bool,
     /// The Euclidean norm of the error over the norm of the reference.
     pub relative_error: f64,
     /// The cosine of the angle between the two.
@@ -183,12 +185,11 @@ impl Evaluation {
     /// The outputs to show: of the keys and values of a part the one with the largest error stands for all.
     fn rows(&self) -> Vec<(String, &OutputFigures)> {
         let mut rows: Vec<(String, &OutputFigures)> = Vec::new();
-        let is_cache = |of: &OutputFigures| of.output.starts_with(PRESENT);
         for of in &self.outputs {
-            let alike = |other: &&OutputFigures| other.part == of.part && is_cache(other);
+            let alike = |other: &&OutputFigures| other.part == of.part && other.is_cache;
             let worst = self.outputs.iter().filter(alike).max_by(|a, b| a.relative_error.total_cmp(&b.relative_error));
             match worst {
-                Some(worst) if is_cache(of) => {
+                Some(worst) if of.is_cache => {
                     let count = self.outputs.iter().filter(alike).count();
                     if worst.output == of.output {
                         rows.push((format!("{}, worst of {count}", of.output), of));

@@ -4,11 +4,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use planish_eval::Tensor;
+use planish_ir::OutputRole;
 
 use crate::manifest::PaddedVocabulary;
-
-/// The output that has these shapes.
-const LOGITS: &str = "logits";
 
 /// How the logits of an artifact differ in shape from those of its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,11 +25,11 @@ impl LogitsForm {
     /// As [`of_tokens`].
     pub fn aligned<'a>(
         &self,
-        name: &str,
+        role: OutputRole,
         expected: &'a Tensor,
         actual: &'a Tensor,
     ) -> Result<[Cow<'a, Tensor>; 2], String> {
-        let last = if self.last && name == LOGITS { last_tokens(expected) } else { None };
+        let last = if self.last && role == OutputRole::Logits { last_tokens(expected) } else { None };
         let expected = last.map_or(Cow::Borrowed(expected), Cow::Owned);
         let cut = of_tokens(&expected, actual, self.padded.as_ref())?;
         Ok([expected, cut.map_or(Cow::Borrowed(actual), Cow::Owned)])
@@ -102,9 +100,9 @@ mod tests {
         let last = Tensor::new(vec![2, 1, 1], vec![3.0f32, 6.0]).unwrap();
         let form = LogitsForm { last: true, padded: None };
         let compared =
-            |form: &LogitsForm, name: &str| form.aligned(name, &all, &last).map(|pair| pair.map(Cow::into_owned));
-        assert_eq!(compared(&form, "logits"), Ok([last.clone(), last.clone()]));
-        assert_eq!(compared(&form, "present"), Ok([all.clone(), last.clone()]), "another output");
-        assert_eq!(compared(&LogitsForm::default(), "logits"), Ok([all.clone(), last.clone()]));
+            |form: &LogitsForm, role: OutputRole| form.aligned(role, &all, &last).map(|pair| pair.map(Cow::into_owned));
+        assert_eq!(compared(&form, OutputRole::Logits), Ok([last.clone(), last.clone()]));
+        assert_eq!(compared(&form, OutputRole::Other), Ok([all.clone(), last.clone()]), "another output");
+        assert_eq!(compared(&LogitsForm::default(), OutputRole::Logits), Ok([all.clone(), last.clone()]));
     }
 }

@@ -7,7 +7,6 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use serde::{Deserialize, Serialize};
 
 use super::{Basis, Tolerances};
-use crate::chain::PRESENT;
 
 /// The reference of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +81,9 @@ pub struct CaseReport {
 pub struct OutputReport {
     /// The output's name.
     pub output: String,
+    /// Whether it is what a cache keeps for the next step.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub is_cache: bool,
     /// The figures, where the two could be compared.
     pub figures: Option<Figures>,
     /// The reason why the output is out of tolerance, if it is.
@@ -160,7 +162,7 @@ impl CaseReport {
     /// The outputs that a table shows, by what it calls them: of a cache in which nothing misses
     /// only the worst keys or values.
     fn rows(&self) -> Vec<(String, &OutputReport)> {
-        let (cache, others): (Vec<_>, Vec<_>) = self.outputs.iter().partition(|o| o.output.starts_with(PRESENT));
+        let (cache, others): (Vec<_>, Vec<_>) = self.outputs.iter().partition(|output| output.is_cache);
         let error = |output: &OutputReport| output.figures.map_or(f64::INFINITY, |figures| figures.max_rel);
         let worst = cache.iter().max_by(|a, b| error(a).total_cmp(&error(b)));
         let all = || self.outputs.iter().map(|output| (output.output.clone(), output)).collect();
@@ -209,7 +211,8 @@ mod tests {
     fn a_report_passes_when_all_outputs_do_and_there_are_some() {
         let case = |max_rel: f64, miss: Option<&str>| {
             let figures = Some(Figures { max_abs: max_rel, max_rel, cosine: 1.0, top1: 1.0 });
-            let output = OutputReport { output: "y".to_owned(), figures, miss: miss.map(str::to_owned) };
+            let output =
+                OutputReport { output: "y".to_owned(), is_cache: false, figures, miss: miss.map(str::to_owned) };
             CaseReport { label: "1 x 1".to_owned(), outputs: vec![output] }
         };
         let report = |cases| {
@@ -235,7 +238,8 @@ mod tests {
     fn a_cache_is_one_row_unless_it_misses() {
         let output = |name: &str, max_rel: f64, miss: Option<&str>| {
             let figures = Some(Figures { max_abs: max_rel, max_rel, cosine: 1.0, top1: 1.0 });
-            OutputReport { output: name.to_owned(), figures, miss: miss.map(str::to_owned) }
+            let is_cache = name != "logits";
+            OutputReport { output: name.to_owned(), is_cache, figures, miss: miss.map(str::to_owned) }
         };
         let shown = |miss: Option<&str>| {
             let cache = [output("present.0.key", 1e-7, None), output("present.0.value", 3e-6, miss)];

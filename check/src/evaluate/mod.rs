@@ -18,26 +18,24 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use planish_artifact::Artifact;
+use labels::{Classes, Labelled};
 use planish_artifact::backend::RuntimeSettings;
 use planish_artifact::chain::Chain;
-use planish_artifact::evaluation::Unit;
-use planish_artifact::evaluation::{Evaluation, Pooling, Requirements};
-use planish_artifact::runtime;
+use planish_artifact::evaluation::{Evaluation, Pooling, Requirements, Unit};
+use planish_artifact::{Artifact, runtime};
 use planish_compiler::source::{self, Compared, SourceModel};
 use planish_data::inputs::Sampling;
 use planish_data::{DataOptions, Dataset, described, is_tensors};
+use planish_ir::InputRole;
 use planish_models::{Loaded, Task};
 use planish_passes::LAST_LOGITS;
 use planish_runtimes::SessionOptions;
-
-pub use reference::Reference;
-
-use labels::{Classes, Labelled};
-use positions::Positions;
+use positions::TextNames;
 use sides::Side;
 use tally::{Measured, Tally};
-use windows::{IDS, Run, Windows};
+use windows::{Run, Windows};
+
+pub use reference::Reference;
 
 /// The most tokens of a window unless told otherwise.
 const WINDOW: usize = 512;
@@ -179,8 +177,9 @@ pub fn evaluate_compiled(
     let classes = if measured.has_labels { Classes::read(&folder)? } else { Classes::default() };
     let labelled = Labelled::new(classes, measured.has_labels);
 
-    let names = artifact.manifest.parts.iter().flat_map(|part| part.outputs.iter().map(|output| output.name.as_str()));
-    let mut tally = Tally::new(measured, labelled, &names.collect::<Vec<_>>());
+    let names = TextNames::of(&chain);
+    let outputs = artifact.manifest.parts.iter().flat_map(|part| part.outputs.iter().map(|output| output.role));
+    let mut tally = Tally::new(measured, labelled, names.clone(), &outputs.collect::<Vec<_>>());
     options.require.check(|figure| tally.may_have(figure))?;
 
     let session = SessionOptions { threads: options.threads };
@@ -198,11 +197,11 @@ pub fn evaluate_compiled(
     observer.progress(0, most);
     let mut samples = 0;
     while let Some(batch) = batches.next().transpose()? {
-        if let Some(count) = count_tokens(&batch.inputs) {
+        if let Some(count) = count_tokens(&batch.inputs, &names) {
             *tokens.get_or_insert(0) += count;
         }
         let runs = match windows {
-            Some(windows) => windows.runs(batch.inputs, rows, &complete)?,
+            Some(windows) => windows.runs(batch.inputs, rows, &names, &complete)?,
             None => vec![Run { first: Vec::new(), inputs: batch.inputs, rows: batch.rows }],
         };
         let (range, context) = (&batch.samples, || batch.place.clone());
@@ -255,7 +254,7 @@ fn windows(artifact: &Artifact, loaded: &Loaded, options: &EvaluateOptions) -> R
 /// How many tokens a row has, where the model fixes it.
 fn fixed_width(chain: &Chain<'_>) -> Option<usize> {
     let inputs = chain.inputs();
-    let (_, ids) = inputs.iter().find(|(name, _)| name == IDS)?;
+    let (_, ids) = inputs.iter().find(|(_, input)| input.role == InputRole::TokenIds)?;
     usize::try_from(ids.value.dims().get(1)?.as_constant()?).ok()
 }
 
@@ -287,8 +286,8 @@ fn vocabulary(loaded: &Loaded) -> usize {
 }
 
 /// The real tokens of a batch, if the model takes tokens.
-fn count_tokens(inputs: &[(String, planish_eval::Tensor)]) -> Option<u64> {
-    let (_, ids) = inputs.iter().find(|(name, _)| name == IDS)?;
+fn count_tokens(inputs: &[(String, planish_eval::Tensor)], names: &TextNames) -> Option<u64> {
+    let ids = names.ids_of(inputs)?;
     let elements = ids.shape().iter().product::<usize>() as u64;
-    Some(Positions::of_mask(inputs).map_or(elements, |positions| positions.count()))
+    Some(names.positions(inputs).map_or(elements, |positions| positions.count()))
 }

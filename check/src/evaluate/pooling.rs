@@ -40,7 +40,7 @@ mod tests {
 
     fn positions(elements: &[i64]) -> Positions {
         let mask = Tensor::new(vec![1, elements.len()], elements.to_vec()).unwrap();
-        Positions::of_mask(&[("attention_mask".to_owned(), mask)]).unwrap()
+        Positions::of_mask(&mask).unwrap()
     }
 
     #[test]

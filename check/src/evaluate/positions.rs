@@ -2,19 +2,52 @@
 
 use std::borrow::Cow;
 
+use planish_artifact::chain::Chain;
 use planish_eval::Tensor;
+use planish_ir::InputRole;
 
-/// The input that says which positions hold a token.
-const MASK: &str = "attention_mask";
+/// The names of the inputs of texts, where a model has them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TextNames {
+    /// Token ids.
+    pub(super) ids: Option<String>,
+    /// Which positions hold a token.
+    pub(super) mask: Option<String>,
+}
+
+impl TextNames {
+    /// Those of a model.
+    pub(super) fn of(chain: &Chain<'_>) -> Self {
+        let inputs = chain.inputs();
+        let named = |role: InputRole| {
+            inputs.iter().find(|(_, input)| input.role == role).map(|(name, _)| name.clone().into_owned())
+        };
+        Self { ids: named(InputRole::TokenIds), mask: named(InputRole::Mask) }
+    }
+
+    /// The token ids among the inputs of a run.
+    pub(super) fn ids_of<'a>(&self, inputs: &'a [(String, Tensor)]) -> Option<&'a Tensor> {
+        named(inputs, self.ids.as_deref())
+    }
+
+    /// The positions that hold a token in a run.
+    pub(super) fn positions(&self, inputs: &[(String, Tensor)]) -> Option<Positions> {
+        Positions::of_mask(named(inputs, self.mask.as_deref())?)
+    }
+}
+
+/// The tensor of a name.
+fn named<'a>(inputs: &'a [(String, Tensor)], wanted: Option<&str>) -> Option<&'a Tensor> {
+    inputs.iter().find(|(name, _)| Some(name.as_str()) == wanted).map(|(_, tensor)| tensor)
+}
 
 /// For each row of a batch, whether each position holds a token.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Positions(Vec<Vec<bool>>);
 
 impl Positions {
-    /// What `attention_mask` [batch, tokens] says; `None` where there is none.
-    pub(super) fn of_mask(inputs: &[(String, Tensor)]) -> Option<Self> {
-        let (_, mask) = inputs.iter().find(|(name, _)| name == MASK)?;
+    /// What a mask [batch, tokens] says; `None` where it has another form.
+    pub(super) fn of_mask(mask: &Tensor) -> Option<Self> {
         let &[_, width] = mask.shape() else { return None };
         let rows = mask.to_f64();
         Some(Self(rows.chunks(width.max(1)).map(|row| row.iter().map(|v| *v != 0.0).collect()).collect()))
@@ -135,7 +168,7 @@ mod tests {
 
     fn mask(rows: usize, elements: &[i64]) -> Positions {
         let mask = Tensor::new(vec![rows, elements.len() / rows], elements.to_vec()).unwrap();
-        Positions::of_mask(&[(MASK.to_owned(), mask)]).unwrap()
+        Positions::of_mask(&mask).unwrap()
     }
 
     fn seen(

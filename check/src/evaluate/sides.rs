@@ -1,23 +1,21 @@
 //! The artifact and the reference, loaded: each runs all its parts on a batch.
 
 use anyhow::{Context, Result};
-use planish_artifact::Artifact;
-use planish_artifact::backend::LOCAL;
-use planish_artifact::backend::{RuntimeSettings, TemporaryFiles};
-use planish_artifact::chain::{DECODER_WITH_PAST, ENCODER, Tensors, columns};
-use planish_artifact::manifest::{PaddedVocabulary, PartManifest};
-use planish_artifact::{named, note_elsewhere};
+use planish_artifact::backend::{LOCAL, RuntimeSettings, TemporaryFiles};
+use planish_artifact::chain::{Tensors, columns};
+use planish_artifact::manifest::{Output, PaddedVocabulary, PartManifest};
+use planish_artifact::{Artifact, interface_of, named, note_elsewhere};
 use planish_compiler::compile::interface;
 use planish_eval::Tensor;
+use planish_ir::interface::CacheKind;
+use planish_ir::{InputRole, OutputRole, PartInterface, PartRole};
 use planish_models::Loaded;
+use planish_models::names::DECODER_INPUT_IDS;
 use planish_passes::{Options, Pipeline};
 use planish_runtimes::{Model, Runtime, Session, SessionOptions};
 
 use super::positions::Positions;
 use crate::verify::per_token;
-
-/// What a decoder behind an encoder reads, by its name in the model.
-const DECODER_IDS: &str = "decoder_input_ids";
 
 /// Names and tensors.
 type Named = Vec<(String, Tensor)>;
@@ -37,6 +35,8 @@ struct LoadedPart {
 /// What a part gave on a batch.
 pub(super) struct PartOutputs {
     pub(super) part: String,
+    /// What its tensors are.
+    pub(super) interface: PartInterface,
     pub(super) outputs: Named,
     /// Its vocabulary, where it gives logits for all rows of that.
     pub(super) vocabulary: Option<PaddedVocabulary>,
@@ -97,26 +97,28 @@ impl Side {
     /// Runs the parts, one after another, each with what its own side gave before. The first decoder of an encoder-decoder
     /// takes the first half of the decoder's tokens, the one with a cache the rest. `pad` is the id of padding.
     pub(super) fn run(&mut self, inputs: &[(String, Tensor)], pad: Option<i64>) -> Result<Vec<PartOutputs>> {
-        let mask = Positions::of_mask(inputs);
+        let mask = self.parts.iter().find_map(|part| part.manifest.input_of(InputRole::Mask));
+        let mask = mask.and_then(|mask| inputs.iter().find(|(name, _)| *name == mask.value.name));
+        let mask = mask.and_then(|(_, mask)| Positions::of_mask(mask));
         if let [part] = self.parts.as_mut_slice() {
             let outputs = part.run(inputs)?;
             let tokens = part.of_tokens(mask.as_ref());
             return Ok(vec![part.gave(outputs, tokens)]);
         }
-        let decoder = inputs.iter().find(|(name, _)| name == DECODER_IDS).map(|(_, ids)| ids);
-        let ids = decoder.with_context(|| format!("the data gives no {DECODER_IDS}"))?;
+        let decoder = inputs.iter().find(|(name, _)| name == DECODER_INPUT_IDS).map(|(_, ids)| ids);
+        let ids = decoder.with_context(|| format!("the data gives no {DECODER_INPUT_IDS}"))?;
         let width = ids.shape().get(1).copied().unwrap_or(0);
         let (half, positions) = (width.div_ceil(2), Positions::of_decoder(ids, pad));
-        let (mut known, mut all) = (Tensors::default(), Vec::new());
-        // Inputs of an encoder have the names that they have in the model.
-        known.take_inputs(ENCODER, inputs);
+        let (mut known, mut all) =
+            (Tensors::new(interface_of(self.parts.iter().map(|part| &part.manifest))), Vec::new());
+        known.take_given(inputs);
         for part in &mut self.parts {
-            let continues = part.manifest.name == DECODER_WITH_PAST;
+            let continues = part.manifest.is_next_step();
             let (from, to) = if continues { (half, width) } else { (0, half) };
             if from == to {
                 continue;
             }
-            known.take_inputs(ENCODER, &[(DECODER_IDS.to_owned(), columns(ids, from, to))]);
+            known.take_given(&[(DECODER_INPUT_IDS.to_owned(), columns(ids, from, to))]);
             let input = |name: &str| {
                 let tensor = known.input(&part.manifest.name, name).cloned();
                 let missing = || format!("nothing gives the input `{name}` of {}", part.manifest.name);
@@ -126,10 +128,10 @@ impl Side {
             let inputs = names.map(input).collect::<Result<Named>>()?;
             let outputs = part.run(&inputs)?;
             known.take_outputs(&part.manifest.name, &outputs);
-            let tokens = match part.manifest.name.as_str() {
-                ENCODER => part.of_tokens(mask.as_ref()),
+            let tokens = match part.manifest.role {
+                PartRole::Encoder => part.of_tokens(mask.as_ref()),
                 _ => of_decoder(
-                    &outputs,
+                    &part.manifest,
                     mask.as_ref(),
                     &if continues { positions.clone() } else { positions.first(half) },
                 ),
@@ -148,23 +150,36 @@ impl LoadedPart {
     /// The outputs with something for each token of the mask.
     fn of_tokens(&self, mask: Option<&Positions>) -> Vec<(String, usize, Positions)> {
         let Some(mask) = mask else { return Vec::new() };
-        per_token(self.session.as_ref()).into_iter().map(|(name, axis)| (name, axis, mask.clone())).collect()
+        per_token(self.session.as_ref(), &self.manifest.interface())
+            .into_iter()
+            .map(|(name, axis)| (name, axis, mask.clone()))
+            .collect()
     }
 
     fn gave(&self, outputs: Named, tokens: Vec<(String, usize, Positions)>) -> PartOutputs {
         let vocabulary = self.manifest.padded_logits().cloned();
-        PartOutputs { part: self.manifest.name.clone(), outputs, vocabulary, tokens }
+        PartOutputs {
+            part: self.manifest.name.clone(),
+            interface: self.manifest.interface(),
+            outputs,
+            vocabulary,
+            tokens,
+        }
     }
 }
 
 /// The outputs of a decoder behind an encoder with something for each token: logits [batch, tokens, vocabulary], and keys and
 /// values [batch, heads, tokens, size] of the decoder's tokens and the encoder's.
-fn of_decoder(outputs: &Named, mask: Option<&Positions>, own: &Positions) -> Vec<(String, usize, Positions)> {
-    let of = |name: &str| match name {
-        "logits" => Some((1, own)),
-        _ if name.contains(".decoder.") => Some((2, own)),
-        _ if name.contains(".encoder.") => mask.map(|mask| (2, mask)),
+fn of_decoder(part: &PartManifest, mask: Option<&Positions>, own: &Positions) -> Vec<(String, usize, Positions)> {
+    let of = |role: OutputRole| match role {
+        OutputRole::Logits => Some((1, own)),
+        OutputRole::Cache(entry) => match entry.kind {
+            CacheKind::Growing { axis } => Some((axis, own)),
+            CacheKind::Encoder => mask.map(|mask| (2, mask)),
+            CacheKind::Window | CacheKind::Convolution | CacheKind::Recurrent => None,
+        },
         _ => None,
     };
-    outputs.iter().filter_map(|(name, _)| of(name).map(|(axis, at)| (name.clone(), axis, at.clone()))).collect()
+    let named = |output: &Output| of(output.role).map(|(axis, at)| (output.value.name.clone(), axis, at.clone()));
+    part.outputs.iter().filter_map(named).collect()
 }

@@ -1,15 +1,15 @@
 //! The figures of an evaluation while it runs: sums over batches, and embeddings.
 
 use anyhow::{Result, bail};
-use planish_artifact::evaluation::Interval;
-use planish_artifact::evaluation::Pooling;
-use planish_artifact::evaluation::{Embeddings, OutputFigures, Perplexity, Predictions};
-use planish_artifact::evaluation::{Evaluation, Figure};
+use planish_artifact::evaluation::{
+    Embeddings, Evaluation, Figure, Interval, OutputFigures, Perplexity, Pooling, Predictions,
+};
 use planish_artifact::manifest::File;
 use planish_artifact::split::Split;
 use planish_artifact::verification::of_tokens;
 use planish_data::RowInfo;
 use planish_eval::Tensor;
+use planish_ir::{OutputRole, PartRole};
 use planish_models::Task;
 
 use super::Broken;
@@ -17,17 +17,17 @@ use super::labels::Labelled;
 use super::mean::Mean;
 use super::metrics::{Sums, cosine, divergence, log_probabilities, neighbours_kept, normalized, top};
 use super::pooling::pool;
-use super::positions::{Pair, Positions};
+use super::positions::{Pair, Positions, TextNames};
 use super::sides::PartOutputs;
 use super::windows::{Run, Windows, ids};
 
-const LOGITS: &str = "logits";
-const TOKENS: &str = "last_hidden_state";
-/// What graphs of the sentence-transformers library give for each text.
-const SENTENCE: &str = "sentence_embedding";
-
-/// The part whose outputs an encoder-decoder predicts by, and one of one part.
-const PREDICTING: [&str; 3] = ["model", "decoder_model", "decoder_with_past_model"];
+/// Whether a model predicts by the outputs of a part.
+fn predicts(role: PartRole) -> bool {
+    match role {
+        PartRole::Model | PartRole::FirstStep | PartRole::NextStep => true,
+        PartRole::Encoder | PartRole::Embedder | PartRole::VisionEncoder | PartRole::AudioEncoder => false,
+    }
+}
 
 /// What is measured of a model.
 #[derive(Clone, Copy)]
@@ -47,14 +47,17 @@ impl Measured {
     }
 
     /// The output that embeddings are made of.
-    fn embedding(&self) -> &'static str {
-        if self.pooling == Pooling::Model { SENTENCE } else { TOKENS }
+    fn embedding(&self) -> OutputRole {
+        match self.pooling {
+            Pooling::Model => OutputRole::SentenceEmbedding,
+            Pooling::Mean | Pooling::Cls | Pooling::Max => OutputRole::HiddenStates,
+        }
     }
 }
 
 /// The outputs of a task that are scores.
-fn scores(task: Option<Task>) -> &'static [&'static str] {
-    task.map_or(&[LOGITS], Task::outputs)
+fn scores(task: Option<Task>) -> &'static [OutputRole] {
+    task.map_or(&[OutputRole::Logits], Task::outputs)
 }
 
 /// Everything that was seen.
@@ -63,7 +66,9 @@ pub(super) struct Tally {
     /// Whether there is an output of embeddings, and one of predictions.
     embeds: bool,
     predicts: bool,
-    outputs: Vec<(String, String, Sums)>,
+    /// By part and name, with whether they are a cache.
+    outputs: Vec<(String, String, bool, Sums)>,
+    names: TextNames,
     /// One embedding of the reference behind the other, and one of the artifact.
     embeddings: [Vec<f32>; 2],
     /// The number of features of an embedding.
@@ -81,16 +86,17 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new(mut measured: Measured, labelled: Labelled, outputs: &[&str]) -> Self {
-        if outputs.contains(&SENTENCE) {
+    pub(super) fn new(mut measured: Measured, labelled: Labelled, names: TextNames, outputs: &[OutputRole]) -> Self {
+        if outputs.contains(&OutputRole::SentenceEmbedding) {
             measured.pooling = Pooling::Model;
         }
-        let predictions = if measured.windows.is_some() { &[LOGITS][..] } else { scores(measured.task) };
+        let predictions = if measured.windows.is_some() { &[OutputRole::Logits][..] } else { scores(measured.task) };
         Self {
             embeds: measured.embeds() && outputs.contains(&measured.embedding()),
             predicts: outputs.iter().any(|output| predictions.contains(output)),
             measured,
             outputs: Vec::new(),
+            names,
             embeddings: Default::default(),
             features: 0,
             cosines: Mean::default(),
@@ -152,39 +158,39 @@ impl Tally {
                     [true, false] => return Err(broken("a number of it is not finite".to_owned()).into()),
                     [false, _] => bail!("the output `{name}` of the reference is not finite"),
                 }
-                self.add_output(&part.part, name, &pair);
-                let predicts = PREDICTING.contains(&part.part.as_str());
-                if predicts {
-                    self.add_figures(run, name, expected, actual, &pair, tokens.map(|(_, positions)| positions))?;
+                let role = part.interface.output(name);
+                self.add_output(&part.part, name, role, &pair);
+                if predicts(part.interface.role) {
+                    self.add_figures(run, role, expected, actual, &pair, tokens.map(|(_, positions)| positions))?;
                 }
             }
         }
         Ok(())
     }
 
-    fn add_output(&mut self, part: &str, name: &str, pair: &Pair<'_>) {
-        let known = self.outputs.iter().position(|(other, output, _)| other == part && output == name);
+    fn add_output(&mut self, part: &str, name: &str, role: OutputRole, pair: &Pair<'_>) {
+        let known = self.outputs.iter().position(|(other, output, ..)| other == part && output == name);
         let at = known.unwrap_or_else(|| {
-            self.outputs.push((part.to_owned(), name.to_owned(), Sums::default()));
+            self.outputs.push((part.to_owned(), name.to_owned(), role.cache().is_some(), Sums::default()));
             self.outputs.len() - 1
         });
-        pair.for_each(|_, wanted, given| self.outputs[at].2.add(wanted, given));
+        pair.for_each(|_, wanted, given| self.outputs[at].3.add(wanted, given));
     }
 
     /// Adds what an output is to the task.
     fn add_figures(
         &mut self,
         run: &Run,
-        name: &str,
+        role: OutputRole,
         wanted: &Tensor,
         given: &Tensor,
         pair: &Pair<'_>,
         positions: Option<&Positions>,
     ) -> Result<()> {
         let Measured { task, pooling, windows, .. } = self.measured;
-        if windows.is_some() && name == LOGITS {
+        if windows.is_some() && role == OutputRole::Logits {
             self.add_tokens(run, pair, wanted.shape());
-        } else if self.measured.embeds() && name == self.measured.embedding() {
+        } else if self.measured.embeds() && role == self.measured.embedding() {
             let [wanted, given] = [wanted, given].map(|tensor| pool(pooling, tensor, positions));
             for (at, (wanted, given)) in wanted.into_iter().zip(given).enumerate() {
                 self.features = wanted.len();
@@ -193,7 +199,7 @@ impl Tally {
                 self.embeddings[0].extend(normalized(wanted));
                 self.embeddings[1].extend(normalized(given));
             }
-        } else if scores(task).contains(&name) {
+        } else if scores(task).contains(&role) {
             // A single score is no distribution.
             pair.for_each_distribution(|_, wanted, given| {
                 if wanted.len() > 1 {
@@ -244,7 +250,7 @@ impl Tally {
 
     /// Adds the predictions of the tokens that follow, [batch, tokens, vocabulary].
     fn add_tokens(&mut self, run: &Run, pair: &Pair<'_>, shape: &[usize]) {
-        let (ids, mask) = (ids(&run.inputs), Positions::of_mask(&run.inputs));
+        let (ids, mask) = (ids(&run.inputs, &self.names), self.names.positions(&run.inputs));
         let width = shape.get(1).copied().unwrap_or(0);
         let holds = |row: usize, at: usize| mask.as_ref().is_none_or(|mask| mask.hold(row, at, width));
         // For each row the ids of real tokens, and which of them the logits at hand come from.
@@ -321,9 +327,10 @@ impl Tally {
                 ratio_ci95: self.more.ci95().map(|ends| ends.map(f64::exp)),
             }
         });
-        let figures = |(part, output, sums): (String, String, Sums)| OutputFigures {
+        let figures = |(part, output, is_cache, sums): (String, String, bool, Sums)| OutputFigures {
             part,
             output,
+            is_cache,
             relative_error: sums.relative_error(),
             cosine: sums.cosine(),
         };

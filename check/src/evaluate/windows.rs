@@ -7,10 +7,7 @@ use planish_data::RowInfo;
 use planish_eval::Tensor;
 use planish_ir::DType;
 
-use super::positions::Positions;
-
-pub(super) const IDS: &str = "input_ids";
-const MASK: &str = "attention_mask";
+use super::positions::TextNames;
 
 /// The most bytes of logits that one run gives, where it has several rows.
 const LOGITS_BYTES: usize = 64 << 20;
@@ -67,15 +64,18 @@ impl Windows {
         self,
         mut inputs: Named,
         rows: NonZeroUsize,
+        names: &TextNames,
         complete: &dyn Fn(&mut Named) -> Result<()>,
     ) -> Result<Vec<Run>> {
-        let (_, ids) = inputs.iter().find(|(name, _)| name == IDS).with_context(|| format!("there are no {IDS}"))?;
-        let &[batch, width] = ids.shape() else { anyhow::bail!("{IDS} are {:?}, not [batch, tokens]", ids.shape()) };
+        let ids = names.ids_of(&inputs).context("there are no token ids")?;
+        let &[batch, width] = ids.shape() else {
+            anyhow::bail!("token ids are {:?}, not [batch, tokens]", ids.shape())
+        };
         if width <= self.length {
             complete(&mut inputs)?;
             return Ok(vec![Run { first: vec![1; batch], inputs, rows: Vec::new() }]);
         }
-        let (dtype, mask) = (ids.dtype(), Positions::of_mask(&inputs));
+        let (dtype, mask) = (ids.dtype(), names.positions(&inputs));
         let numbers = ids.to_f64();
         let texts = numbers.chunks(width).enumerate().map(|(row, ids)| {
             let holds = |at: &usize| mask.as_ref().is_none_or(|mask| mask.hold(row, *at, width));
@@ -92,7 +92,7 @@ impl Windows {
         // Without a mask rows have to be of one length.
         let rows = if mask.is_some() { rows.get() } else { 1 };
         let run = |windows: &[(Vec<f64>, usize)]| {
-            let mut inputs = padded(windows, dtype, mask.is_some()).context("windows do not fit a tensor")?;
+            let mut inputs = padded(windows, dtype, names, mask.is_some()).context("windows do not fit a tensor")?;
             complete(&mut inputs)?;
             Ok(Run { inputs, first: windows.iter().map(|(_, first)| *first).collect(), rows: Vec::new() })
         };
@@ -101,7 +101,12 @@ impl Windows {
 }
 
 /// Ids and a mask of rows that are padded on the left.
-fn padded(windows: &[(Vec<f64>, usize)], dtype: DType, masked: bool) -> Option<Vec<(String, Tensor)>> {
+fn padded(
+    windows: &[(Vec<f64>, usize)],
+    dtype: DType,
+    names: &TextNames,
+    masked: bool,
+) -> Option<Vec<(String, Tensor)>> {
     let width = windows.iter().map(|(ids, _)| ids.len()).max().unwrap_or(0);
     let (mut ids, mut mask) = (Vec::new(), Vec::new());
     for (window, _) in windows {
@@ -110,16 +115,16 @@ fn padded(windows: &[(Vec<f64>, usize)], dtype: DType, masked: bool) -> Option<V
         mask.extend(padding().chain(window.iter().map(|_| 1.0)));
     }
     let shape = vec![windows.len(), width];
-    let mut inputs = vec![(IDS.to_owned(), Tensor::from_f64(dtype, shape.clone(), &ids)?)];
+    let mut inputs = vec![(names.ids.clone()?, Tensor::from_f64(dtype, shape.clone(), &ids)?)];
     if masked {
-        inputs.push((MASK.to_owned(), Tensor::from_f64(DType::I64, shape, &mask)?));
+        inputs.push((names.mask.clone()?, Tensor::from_f64(DType::I64, shape, &mask)?));
     }
     Some(inputs)
 }
 
 /// The ids of a run by row.
-pub(super) fn ids(inputs: &[(String, Tensor)]) -> Vec<Vec<usize>> {
-    let Some((_, ids)) = inputs.iter().find(|(name, _)| name == IDS) else { return Vec::new() };
+pub(super) fn ids(inputs: &[(String, Tensor)], names: &TextNames) -> Vec<Vec<usize>> {
+    let Some(ids) = names.ids_of(inputs) else { return Vec::new() };
     let width = ids.shape().get(1).copied().unwrap_or(1).max(1);
     ids.to_f64().chunks(width).map(|row| row.iter().map(|id| *id as usize).collect()).collect()
 }
@@ -151,17 +156,18 @@ mod tests {
         let tensor = |numbers: &[i64]| Tensor::new(vec![2, 5], numbers.to_vec()).unwrap();
         let ids_given = tensor(&[1, 2, 3, 4, 5, 0, 0, 6, 7, 8]);
         let mask = tensor(&[1, 1, 1, 1, 1, 0, 0, 1, 1, 1]);
-        let inputs = vec![(IDS.to_owned(), ids_given), (MASK.to_owned(), mask)];
+        let names = TextNames { ids: Some("input_ids".to_owned()), mask: Some("attention_mask".to_owned()) };
+        let inputs = vec![("input_ids".to_owned(), ids_given), ("attention_mask".to_owned(), mask)];
         let windows = Windows { length: 3, stride: 2 };
         let rows = NonZeroUsize::new(2).unwrap();
         let complete = |_: &mut Vec<(String, Tensor)>| Ok(());
-        let runs = windows.runs(inputs.clone(), rows, &complete).unwrap();
-        let seen: Vec<_> = runs.iter().map(|run| (ids(&run.inputs), run.first.clone())).collect();
+        let runs = windows.runs(inputs.clone(), rows, &names, &complete).unwrap();
+        let seen: Vec<_> = runs.iter().map(|run| (ids(&run.inputs, &names), run.first.clone())).collect();
         assert_eq!(seen, [(vec![vec![1, 2, 3], vec![3, 4, 5]], vec![1, 1]), (vec![vec![6, 7, 8]], vec![1])]);
-        let whole = Windows { length: 5, stride: 5 }.runs(inputs.clone(), rows, &complete).unwrap();
+        let whole = Windows { length: 5, stride: 5 }.runs(inputs.clone(), rows, &names, &complete).unwrap();
         assert_eq!((whole.len(), &whole[0].inputs, &whole[0].first), (1, &inputs, &vec![1, 1]));
-        let short = Windows { length: 4, stride: 4 }.runs(inputs, rows, &complete).unwrap();
-        assert_eq!(ids(&short[0].inputs), [[1, 2, 3, 4], [0, 6, 7, 8]]);
+        let short = Windows { length: 4, stride: 4 }.runs(inputs, rows, &names, &complete).unwrap();
+        assert_eq!(ids(&short[0].inputs, &names), [[1, 2, 3, 4], [0, 6, 7, 8]]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use planish_artifact::{Artifact, note_elsewhere, runtime};
 use planish_compiler::source::{self, SourceModel};
 use planish_data::inputs::{InputSpec, Values, specs};
 use planish_eval::Tensor;
+use planish_ir::InputRole;
 use planish_models::{Loaded, Part};
 use planish_runtimes::{
     Arithmetic, Model, Port, ReferenceRuntime as Interpreter, Runtime, RuntimeError, RuntimeValue, Session,
@@ -133,6 +134,7 @@ impl Verification<'_> {
         note_elsewhere(candidate.as_ref(), self.note);
         Ok(Pair {
             name: part.name.to_owned(),
+            interface: described.interface(),
             specs: input_specs(candidate.inputs(), described, self.artifact.manifest.pad_token_id)?,
             reference: self.reference(part, options)?,
             candidate,
@@ -198,17 +200,17 @@ impl Session for AsBound {
 /// The values of the inputs of a part of a model; `pad` is the id that pads short sequences.
 pub fn input_specs(ports: &[Port], part: &PartManifest, pad: Option<i64>) -> Result<Vec<InputSpec>> {
     let values = |input: &Input| {
-        let values = match (input.value.name.as_str(), input.end) {
-            ("attention_mask" | "encoder_attention_mask", _) => Values::Mask,
-            ("position_ids", _) => Values::Positions,
-            ("token_type_ids", Some(count)) => Values::Segments { count },
+        let values = match (input.role, input.end) {
+            (InputRole::Mask | InputRole::EncoderMask, _) => Values::Mask,
+            (InputRole::Positions, _) => Values::Positions,
+            (InputRole::TokenTypes, Some(count)) => Values::Segments { count },
             (_, Some(end)) => Values::Ids { range: 0..end, pad },
             (_, None) => Values::Noise,
         };
         (input.value.name.clone(), values)
     };
     let known: BTreeMap<String, Values> = part.inputs.iter().map(values).collect();
-    Ok(specs(ports, &known)?)
+    Ok(specs(ports, &known, part.interface())?)
 }
 
 /// Whether something failed for want of a runtime.

@@ -1,13 +1,15 @@
 //! The cases of a comparison: inputs of several shapes, and runs that continue from a cache.
 
-use planish_artifact::chain::{CACHE, PRESENT, columns};
-use planish_artifact::named;
-use planish_data::inputs::{InputError, InputSpec, Sizes, Values, has_cache, has_sequence, shapes, sized_inputs};
-use planish_eval::Tensor;
-use planish_ir::Bindings;
-use planish_runtimes::{RuntimeError, Session};
+use std::sync::Arc;
 
-use super::compare::MASK;
+use planish_artifact::chain::columns;
+use planish_artifact::named;
+use planish_data::inputs::{
+    InputError, InputSpec, Sizes, Values, has_cache, has_sequence, interface_of, shapes, sized_inputs,
+};
+use planish_eval::Tensor;
+use planish_ir::{Bindings, InputRole, PartInterface};
+use planish_runtimes::{RuntimeError, Session};
 
 /// One set of inputs to compare on.
 pub struct Case {
@@ -17,6 +19,8 @@ pub struct Case {
     pub inputs: Vec<(String, Tensor)>,
     /// How many tokens are run first; the rest then continues from the keys and values of these.
     pub before: Option<usize>,
+    /// What the tensors are.
+    pub of: Arc<PartInterface>,
 }
 
 impl Case {
@@ -25,37 +29,43 @@ impl Case {
         let Some(before) = self.before else {
             return Ok([self.inputs.clone(), session.run(&named(session, &self.inputs))?]);
         };
-        let given = session.run(&named(session, &first_tokens(&self.inputs, before)))?;
-        let rest = continued(&self.inputs, before, &given);
+        let given = session.run(&named(session, &first_tokens(&self.inputs, before, &self.of)))?;
+        let rest = continued(&self.inputs, before, &given, &self.of);
         let outputs = session.run(&named(session, &rest))?;
         Ok([rest, outputs])
     }
 }
 
-/// What the names of inputs begin with that are of an encoder's tokens, not of those that a run adds. They, and
-/// the keys and values made of them, are the same in each run.
-const OF_ENCODER: &str = "encoder_";
-
-/// The inputs of a model with an empty cache, of their first tokens only.
-pub fn first_tokens(inputs: &[(String, Tensor)], count: usize) -> Vec<(String, Tensor)> {
-    let first = |(name, tensor): &(String, Tensor)| match name.starts_with(CACHE) || name.starts_with(OF_ENCODER) {
-        true => (name.clone(), tensor.clone()),
-        false => (name.clone(), columns(tensor, 0, count)),
+/// The inputs of a part with an empty cache, of their first tokens only. What is of an encoder's tokens, and not of those that
+/// a run adds, is the same in each run.
+pub fn first_tokens(inputs: &[(String, Tensor)], count: usize, of: &PartInterface) -> Vec<(String, Tensor)> {
+    let first = |(name, tensor): &(String, Tensor)| {
+        let role = of.input(name);
+        match role.cache().is_some() || role.is_of_encoder() {
+            true => (name.clone(), tensor.clone()),
+            false => (name.clone(), columns(tensor, 0, count)),
+        }
     };
     inputs.iter().map(first).collect()
 }
 
-/// The inputs of a model with an empty cache, of the tokens behind the first ones; the cache is what
+/// The inputs of a part with an empty cache, of the tokens behind the first ones; the cache is what
 /// the run of these gave.
-pub fn continued(inputs: &[(String, Tensor)], count: usize, given: &[(String, Tensor)]) -> Vec<(String, Tensor)> {
+pub fn continued(
+    inputs: &[(String, Tensor)],
+    count: usize,
+    given: &[(String, Tensor)],
+    of: &PartInterface,
+) -> Vec<(String, Tensor)> {
     let rest = |(name, tensor): &(String, Tensor)| {
-        let cached = name.strip_prefix(CACHE).map(|rest| format!("{PRESENT}{rest}"));
-        let cached = cached.and_then(|cached| given.iter().find(|(output, _)| *output == cached));
-        let tensor = match (cached, name.as_str()) {
+        let role = of.input(name);
+        let present = role.cache().and_then(|entry| of.present(entry));
+        let cached = present.and_then(|present| given.iter().find(|(output, _)| output == present));
+        let tensor = match (cached, role) {
             (Some((_, present)), _) => present.clone(),
             // The mask covers what is cached too.
-            (None, MASK) => tensor.clone(),
-            (None, name) if name.starts_with(OF_ENCODER) => tensor.clone(),
+            (None, InputRole::Mask) => tensor.clone(),
+            (None, role) if role.is_of_encoder() => tensor.clone(),
             (None, _) => columns(tensor, count, usize::MAX),
         };
         (name.clone(), tensor)
@@ -112,7 +122,7 @@ impl Plan {
     /// When inputs cannot be made for the specs.
     pub fn case(&self, specs: &[InputSpec], seed: u64) -> Result<Case, InputError> {
         let inputs = sized_inputs(specs, self.sizes, seed, self.padded)?;
-        Ok(Case { label: self.label(), inputs, before: self.before })
+        Ok(Case { label: self.label(), inputs, before: self.before, of: interface_of(specs) })
     }
 
     /// The shapes of its inputs.
@@ -207,13 +217,19 @@ fn fixed(specs: &[InputSpec]) -> Option<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use planish_ir::{DType, Dim, Shape, TensorType};
+    use planish_ir::{DType, Dim, PartRole, Shape, TensorType};
     use planish_runtimes::Port;
 
     use super::*;
 
+    /// A port whose role the name tells.
+    fn spec(port: Port, values: Values) -> InputSpec {
+        let of = planish_data::inputs::inferred(std::slice::from_ref(&port), &[]);
+        InputSpec { port, values, of: Arc::new(of) }
+    }
+
     fn labels(port: Port, longest: Option<usize>) -> Vec<String> {
-        let specs = [InputSpec { port, values: Values::Noise }];
+        let specs = [spec(port, Values::Noise)];
         plans(&specs, longest).iter().map(Plan::label).collect()
     }
 
@@ -239,11 +255,11 @@ mod tests {
 
     #[test]
     fn what_is_run_instead_has_half_as_many_tokens_or_other_sides() {
-        let tokens = [InputSpec { port: port("tokens", &["batch_size", "sequence_length"]), values: Values::Noise }];
+        let tokens = [spec(port("tokens", &["batch_size", "sequence_length"]), Values::Noise)];
         let halves = std::iter::successors(plans(&tokens, Some(40)).pop(), |plan| plan.instead());
         let labels: Vec<String> = halves.map(|plan| plan.label()).collect();
         assert_eq!(labels, ["1 x 40", "1 x 20", "1 x 10", "1 x 5", "1 x 2", "1 x 1"]);
-        let images = [InputSpec { port: port("images", &["batch", "c", "h", "w"]), values: Values::Noise }];
+        let images = [spec(port("images", &["batch", "c", "h", "w"]), Values::Noise)];
         let first = plans(&images, None)[1].instead();
         assert_eq!(first.unwrap().label(), "batch of 3, sides of 224");
         assert_eq!(std::iter::successors(first, |plan| plan.instead()).count(), SIDES.len() - 1);
@@ -251,9 +267,9 @@ mod tests {
 
     #[test]
     fn fixed_shapes_are_one_case_with_padding_where_there_are_rows() {
-        let mask = |batch: i64| InputSpec {
-            port: Port { name: "attention_mask".to_owned(), ty: TensorType::new(DType::I64, Shape::of(&[batch, 7])) },
-            values: Values::Mask,
+        let mask = |batch: i64| {
+            let ty = TensorType::new(DType::I64, Shape::of(&[batch, 7]));
+            spec(Port { name: "attention_mask".to_owned(), ty }, Values::Mask)
         };
         let made = |batch: i64| plans(&[mask(batch)], Some(512));
         assert_eq!(made(1).len(), 1);
@@ -274,9 +290,11 @@ mod tests {
             given("past_key_values.0.encoder.key", &[1, 2, 7, 4]),
         ];
         let shapes = |inputs: &[(String, Tensor)]| inputs.iter().map(|(_, t)| t.shape().to_vec()).collect::<Vec<_>>();
-        let first = first_tokens(&inputs, 5);
+        let named: Vec<_> = inputs.iter().map(|(name, _)| (name.as_str(), None)).collect();
+        let of = planish_onnx::interface::infer(PartRole::NextStep, &named, &[("present.0.decoder.key", None)]);
+        let first = first_tokens(&inputs, 5, &of);
         assert_eq!(shapes(&first), [&[1, 7][..], &[1, 5], &[1, 2, 0, 4], &[1, 2, 7, 4]]);
-        let rest = continued(&inputs, 5, &[given("present.0.decoder.key", &[1, 2, 5, 4])]);
+        let rest = continued(&inputs, 5, &[given("present.0.decoder.key", &[1, 2, 5, 4])], &of);
         assert_eq!(shapes(&rest), [&[1, 7][..], &[1, 2], &[1, 2, 5, 4], &[1, 2, 7, 4]]);
     }
 }

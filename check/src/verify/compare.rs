@@ -2,23 +2,20 @@
 
 use planish_artifact::verification::{Figures, LogitsForm, OutputReport, Tolerances};
 use planish_eval::Tensor;
-use planish_ir::Dim;
+use planish_ir::{Dim, InputRole, PartInterface};
 use planish_runtimes::{Port, Session};
-
-/// The input that says which positions hold a token.
-pub(super) const MASK: &str = "attention_mask";
 
 /// The outputs of a model that have something for each token, and the axis of tokens: those whose
 /// first dimension is declared as the attention mask's, and another one as the positions of the mask
-/// or of `input_ids`, by a symbol. Sizes at run time decide nothing: a classifier's 8 labels are not
+/// or of token ids, by a symbol. Sizes at run time decide nothing: a classifier's 8 labels are not
 /// 8 tokens.
 #[must_use]
-pub fn per_token(session: &dyn Session) -> Vec<(String, usize)> {
-    let input = |name: &str| session.inputs().iter().find(|port| port.name == name);
-    let Some([batch, _]) = input(MASK).map(|mask| &mask.ty.shape[..]) else { return Vec::new() };
+pub fn per_token(session: &dyn Session, of: &PartInterface) -> Vec<(String, usize)> {
+    let input = |role: InputRole| session.inputs().iter().find(|port| of.input(&port.name) == role);
+    let Some([batch, _]) = input(InputRole::Mask).map(|mask| &mask.ty.shape[..]) else { return Vec::new() };
     let open = |dim: &&Dim| dim.as_constant().is_none();
-    let positions = [MASK, "input_ids"].into_iter().filter_map(|name| input(name)?.ty.shape.get(1)).filter(open);
-    let positions: Vec<&Dim> = positions.collect();
+    let roles = [InputRole::Mask, InputRole::TokenIds, InputRole::DecoderTokenIds].into_iter();
+    let positions: Vec<&Dim> = roles.filter_map(|role| input(role)?.ty.shape.get(1)).filter(open).collect();
     let axis = |port: &Port| {
         let rest = port.ty.shape.first().filter(|first| *first == batch).map(|_| &port.ty.shape[1..])?;
         rest.iter().position(|dim| positions.contains(&dim)).map(|at| at + 1)
@@ -26,9 +23,9 @@ pub fn per_token(session: &dyn Session) -> Vec<(String, usize)> {
     session.outputs().iter().filter_map(|port| Some((port.name.clone(), axis(port)?))).collect()
 }
 
-/// Compares outputs by name. Of the outputs `per_token` only the positions whose `attention_mask`
-/// is 1 count: the values at padded positions are ignored. A mask that is longer than an output
-/// begins with positions that were cached. Of `logits` of another form than the reference's, the tokens
+/// Compares outputs by name; `of` says what the tensors are, and the form of logits. Of the outputs `per_token` only the
+/// positions whose mask is 1 count: the values at padded positions are ignored. A mask that is longer than an output
+/// begins with positions that were cached. Of logits of another form than the reference's, the tokens
 /// and columns that both have are compared; columns of no token have to be so low that none is ever chosen.
 #[must_use]
 pub fn compare(
@@ -36,22 +33,23 @@ pub fn compare(
     actual: &[(String, Tensor)],
     inputs: &[(String, Tensor)],
     per_token: &[(String, usize)],
-    logits: &LogitsForm,
+    (of, logits): (&PartInterface, &LogitsForm),
     tolerances: Tolerances,
 ) -> Vec<OutputReport> {
-    let mask = inputs.iter().find(|(name, _)| name == MASK).map(|(_, mask)| mask);
+    let mask = inputs.iter().find(|(name, _)| of.input(name) == InputRole::Mask).map(|(_, mask)| mask);
     let one = |(name, expected): &(String, Tensor)| {
+        let role = of.output(name);
         let axis = per_token.iter().find(|(output, _)| output == name).map(|(_, axis)| *axis);
         let mask = mask.zip(axis);
         let actual = actual.iter().find(|(other, _)| other == name).map(|(_, tensor)| tensor);
         let figures = match actual {
             None => Err("the artifact does not have this output".to_owned()),
             Some(actual) => logits
-                .aligned(name, expected, actual)
+                .aligned(role, expected, actual)
                 .and_then(|[expected, actual]| figures(&expected, &actual, mask, 2.0 * tolerances.max_relative)),
         };
         let miss = figures.as_ref().map_or_else(|miss| Some(miss.clone()), |figures| figures.miss(tolerances));
-        OutputReport { output: name.clone(), figures: figures.ok(), miss }
+        OutputReport { output: name.clone(), is_cache: role.cache().is_some(), figures: figures.ok(), miss }
     };
     expected.iter().map(one).collect()
 }
@@ -127,8 +125,13 @@ mod tests {
         vec![("attention_mask".to_owned(), Tensor::new(shape.to_vec(), elements.to_vec()).unwrap())]
     }
 
+    fn of() -> PartInterface {
+        planish_onnx::interface::infer(planish_ir::PartRole::Model, &[("attention_mask", None)], &[("y", None)])
+    }
+
     fn one(want: &[(String, Tensor)], got: &[(String, Tensor)], inputs: &[(String, Tensor)]) -> OutputReport {
-        let mut reports = compare(want, got, inputs, &[("y".to_owned(), 1)], &LogitsForm::default(), Tolerances::F32);
+        let mut reports =
+            compare(want, got, inputs, &[("y".to_owned(), 1)], (&of(), &LogitsForm::default()), Tolerances::F32);
         assert_eq!(reports.len(), 1);
         reports.remove(0)
     }
@@ -168,9 +171,14 @@ mod tests {
         let (want_heads, got_heads) = ([1.0, 2.0, 3.0, 4.0], [1.0, f32::NAN, 3.0, -9.0]);
         let (want_heads, got_heads) = (outputs(&[1, 2, 2, 1], &want_heads), outputs(&[1, 2, 2, 1], &got_heads));
         let padded = mask(&[1, 2], &[1, 0]);
-        let report =
-            &compare(&want_heads, &got_heads, &padded, &[("y".to_owned(), 2)], &LogitsForm::default(), Tolerances::F32)
-                [0];
+        let report = &compare(
+            &want_heads,
+            &got_heads,
+            &padded,
+            &[("y".to_owned(), 2)],
+            (&of(), &LogitsForm::default()),
+            Tolerances::F32,
+        )[0];
         assert_eq!(report.miss, None);
         // A mask of other sizes says nothing about the output.
         let other = mask(&[2, 1], &[1, 0]);
@@ -186,7 +194,7 @@ mod tests {
         let (want, got) = (outputs(&[3, 8], &[0.0; 24]), outputs(&[3, 8], &rest));
         let padded = mask(&[3, 8], &std::array::from_fn::<i64, 24, _>(|at| i64::from(at != 15)));
         assert_eq!(one(&want, &got, &padded).miss, None);
-        let report = &compare(&want, &got, &padded, &[], &LogitsForm::default(), Tolerances::F32)[0];
+        let report = &compare(&want, &got, &padded, &[], (&of(), &LogitsForm::default()), Tolerances::F32)[0];
         assert_eq!(report.figures.unwrap().max_abs, 1.0);
     }
 
@@ -199,7 +207,7 @@ mod tests {
             let model = load(&checkpoint, options).unwrap();
             let session =
                 ReferenceRuntime::default().load(Model::Graph(&model.parts[0].graph), SessionOptions::default());
-            let found = per_token(session.unwrap().as_ref());
+            let found = per_token(session.unwrap().as_ref(), &model.parts[0].graph.interface);
             found.iter().map(|(name, axis)| format!("{name} {axis}")).collect::<Vec<_>>()
         };
         assert_eq!(outputs("bert"), ["last_hidden_state 1"]);
@@ -226,10 +234,17 @@ mod tests {
         let tolerances = Tolerances { cosine: 0.0, ..Tolerances::F32 };
         let top1 = |want: &[f32], got: &[f32]| {
             let n = want.len();
-            compare(&outputs(&[1, n], want), &outputs(&[1, n], got), &[], &[], &LogitsForm::default(), tolerances)[0]
-                .figures
-                .unwrap()
-                .top1
+            compare(
+                &outputs(&[1, n], want),
+                &outputs(&[1, n], got),
+                &[],
+                &[],
+                (&of(), &LogitsForm::default()),
+                tolerances,
+            )[0]
+            .figures
+            .unwrap()
+            .top1
         };
         assert_eq!(top1(&[8.0, 8.000_01, 1.0], &[8.000_01, 8.0, 1.0]), 1.0);
         assert_eq!(top1(&[8.0, 8.1, 1.0], &[8.1, 8.0, 1.0]), 0.0);

@@ -16,7 +16,7 @@ use planish_artifact::verification::{
 };
 use planish_data::inputs::{InputError, InputSpec};
 use planish_eval::Tensor;
-use planish_ir::Graph;
+use planish_ir::{Graph, PartInterface};
 use planish_runtimes::{RuntimeError, Session};
 
 pub use artifact::input_specs;
@@ -34,6 +34,8 @@ use reference::Run;
 pub struct Pair {
     /// The part's name.
     pub name: String,
+    /// What its tensors are.
+    pub interface: PartInterface,
     /// The inputs and their values.
     pub specs: Vec<InputSpec>,
     /// The reference.
@@ -187,11 +189,11 @@ impl Pair {
         tolerances: Tolerances,
     ) -> CaseReport {
         // What was written names dimensions as the graph does where that knows them. Other exporters' files may not.
-        let mut positions = per_token(self.candidate.as_ref());
+        let mut positions = per_token(self.candidate.as_ref(), &self.interface);
         if self.reference.kind() == ReferenceKind::Interpreter {
-            positions.extend(per_token(self.reference.session()));
+            positions.extend(per_token(self.reference.session(), &self.interface));
         }
-        let outputs = held(expected, actual, inputs, &positions, &self.logits, tolerances);
+        let outputs = held(expected, actual, inputs, &positions, (&self.interface, &self.logits), tolerances);
         CaseReport { label: plan.label(), outputs }
     }
 }
@@ -202,14 +204,15 @@ fn held(
     actual: Result<Named, RuntimeError>,
     inputs: &Named,
     per_token: &[(String, usize)],
-    logits: &LogitsForm,
+    of: (&PartInterface, &LogitsForm),
     tolerances: Tolerances,
 ) -> Vec<OutputReport> {
     match actual {
-        Ok(actual) => compare(expected, &actual, inputs, per_token, logits, tolerances),
+        Ok(actual) => compare(expected, &actual, inputs, per_token, of, tolerances),
         Err(error) => {
             let miss = |(output, _): &(String, Tensor)| OutputReport {
                 output: output.clone(),
+                is_cache: of.0.output(output).cache().is_some(),
                 figures: None,
                 miss: Some(error.to_string()),
             };

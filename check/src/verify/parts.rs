@@ -5,6 +5,7 @@ use planish_artifact::chain::Tensors;
 use planish_artifact::named;
 use planish_artifact::verification::{CaseReport, ReferenceKind, Report, Skipped, Tolerances};
 use planish_data::inputs::seeded_inputs;
+use planish_ir::Interface;
 use planish_runtimes::RuntimeError;
 
 use super::{Pair, held, per_token};
@@ -21,12 +22,14 @@ const SIZES: &[Sizes] = &[(1, 1, [1, 1], false), (2, 7, [5, 1], true), (3, 16, [
 /// When inputs cannot be made, or a part fails to run on the reference.
 pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, tolerances: Tolerances) -> Result<Report> {
     let longest = longest.unwrap_or(usize::MAX);
+    let parts = pairs.iter().map(|pair| (pair.name.clone(), pair.interface.clone()));
+    let interface = Interface { parts: parts.collect() };
     let (mut cases, mut skipped) = (Vec::new(), Vec::new());
     for &(batch, tokens, [first, next], padded) in SIZES {
         // What continues from a cache has the tokens of both decoders.
         let (tokens, next) = (tokens.min(longest), next.min(longest.saturating_sub(1)).max(1));
         let first = first.min(longest.saturating_sub(next)).max(1);
-        let mut given = Tensors::default();
+        let mut given = Tensors::new(interface.clone());
         for (index, pair) in pairs.iter_mut().enumerate() {
             let sequence = [tokens, first, next].get(index).copied().unwrap_or(next);
             let seed = seed.wrapping_add(index as u64);
@@ -38,7 +41,7 @@ pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, toler
             }
             let reference = pair.reference.session();
             let expected = reference.run(&named(reference, &inputs))?;
-            let per_token = per_token(reference);
+            let per_token = per_token(reference, &pair.interface);
             let actual = pair.candidate.run(&named(pair.candidate.as_ref(), &inputs));
             let label = format!("{}, {batch} x {sequence}{}", pair.name, if padded { ", padded" } else { "" });
             if let Err(RuntimeError::Shapes { reason, .. }) = &actual {
@@ -46,7 +49,7 @@ pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, toler
                 given.take_outputs(&pair.name, &expected);
                 continue;
             }
-            let outputs = held(&expected, actual, &inputs, &per_token, &pair.logits, tolerances);
+            let outputs = held(&expected, actual, &inputs, &per_token, (&pair.interface, &pair.logits), tolerances);
             cases.push(CaseReport { label, outputs });
             if index == 0 {
                 given.take_inputs(&pair.name, &inputs);

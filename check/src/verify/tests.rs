@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use planish_data::inputs::{Values, specs};
+use planish_data::inputs::{Values, inferred, interface_of, session_specs, specs};
 use planish_ir::ops::{Attention, Binary, BinaryKind};
 use planish_ir::{BuildError, Op, Step};
 use planish_models::{Checkpoint, LoadOptions, load};
@@ -10,8 +10,15 @@ use planish_runtimes::{Model, Port, Runtime, RuntimeValue, SessionOptions};
 use super::*;
 
 fn pair(reference: Box<dyn Session>, candidate: Box<dyn Session>, specs: &[InputSpec]) -> Pair {
-    let (name, specs) = ("model".to_owned(), specs.to_vec());
-    Pair { name, specs, reference: Reference::interpreter(reference), candidate, logits: LogitsForm::default() }
+    let (name, specs, interface) = ("model".to_owned(), specs.to_vec(), PartInterface::clone(&interface_of(specs)));
+    Pair {
+        name,
+        interface,
+        specs,
+        reference: Reference::interpreter(reference),
+        candidate,
+        logits: LogitsForm::default(),
+    }
 }
 
 /// A candidate that takes the cache for zeros is right until it continues from one.
@@ -33,7 +40,7 @@ fn a_model_with_a_cache_also_continues_from_it() {
     let session = on_interpreter;
     let mut reference = session(&model.parts[0].graph);
     let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: 0..137, pad: None })]);
-    let specs = specs(reference.inputs(), &ids).unwrap();
+    let specs = session_specs(reference.as_ref(), &ids).unwrap();
     let plans = plans(&specs, model.max_positions);
     let labels: Vec<String> = plans.iter().map(Plan::label).collect();
     let continued = ["2 x 7, padded, 6 of them cached", "3 x 9, padded, 5 of them cached"];
@@ -64,7 +71,7 @@ fn two_sessions_are_compared_on_every_case() {
         OnnxRuntime::new(None).load(Model::onnx(&path), SessionOptions::default()).unwrap()
     };
     let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: 0..8, pad: Some(0) })]);
-    let specs = specs(load("embed.onnx").inputs(), &ids).unwrap();
+    let specs = session_specs(load("embed.onnx").as_ref(), &ids).unwrap();
     let verified = |candidate: &str| {
         let mut pair = pair(load("embed.onnx"), load(candidate), &specs);
         verify(&mut pair, &Graph::new("embed"), Some(16), 1, Tolerances::F32).unwrap()
@@ -97,7 +104,7 @@ fn on_interpreter(graph: &Graph) -> Box<dyn Session> {
 fn what_the_reference_cannot_run_is_shorter() {
     let graph = of_text(TABLE);
     let session = || on_interpreter(&graph);
-    let specs = specs(session().inputs(), &BTreeMap::new()).unwrap();
+    let specs = session_specs(session().as_ref(), &BTreeMap::new()).unwrap();
     let report = verify(&mut pair(session(), session(), &specs), &graph, None, 0, Tolerances::F32).unwrap();
     assert!(report.passed());
     let labels: Vec<&str> = report.cases.iter().map(|case| case.label.as_str()).collect();
@@ -112,7 +119,7 @@ fn what_the_reference_cannot_run_is_shorter() {
 #[test]
 fn what_only_the_candidate_cannot_run_misses() {
     let (graph, candidate) = (of_text(&TABLE.replace("f32[20]", "f32[512]")), of_text(TABLE));
-    let specs = specs(on_interpreter(&graph).inputs(), &BTreeMap::new()).unwrap();
+    let specs = session_specs(on_interpreter(&graph).as_ref(), &BTreeMap::new()).unwrap();
     let mut pair = pair(on_interpreter(&graph), on_interpreter(&candidate), &specs);
     let report = verify(&mut pair, &graph, None, 0, Tolerances::F32).unwrap();
     assert!(!report.passed() && report.skipped.is_empty() && report.cases.len() == 6, "{report}");
@@ -163,7 +170,7 @@ fn where_another_reference_fails_too_both_errors_are_said() {
     let graph = of_text(TABLE);
     let inputs = on_interpreter(&graph).inputs().to_vec();
     let session = |unsupported| -> Box<dyn Session> { Box::new(Fails { inputs: inputs.clone(), unsupported }) };
-    let specs = specs(&inputs, &BTreeMap::new()).unwrap();
+    let specs = specs(&inputs, &BTreeMap::new(), inferred(&inputs, &[])).unwrap();
     let mut pair = pair(session(true), on_interpreter(&graph), &specs);
     pair.reference = Reference::first_of(session(true), ReferenceKind::SourceOnOnnxRuntime, session(false));
     let error = verify(&mut pair, &graph, None, 0, Tolerances::F32).unwrap_err().to_string();
@@ -182,7 +189,7 @@ fn cases_keep_within_a_gigabyte() {
       output y = %s
     }"#;
     let graph = of_text(text);
-    let specs = specs(on_interpreter(&graph).inputs(), &BTreeMap::new()).unwrap();
+    let specs = session_specs(on_interpreter(&graph).as_ref(), &BTreeMap::new()).unwrap();
     let mut pair = pair(on_interpreter(&graph), on_interpreter(&graph), &specs);
     let plan = plans(&specs, None).pop().unwrap();
     let Ok(Outcome::Refused(reason)) = pair.run(plan, &graph, 0) else { panic!("it was run") };
@@ -193,7 +200,7 @@ fn cases_keep_within_a_gigabyte() {
 #[test]
 fn without_any_case_nothing_is_verified() {
     let graph = of_text(&TABLE.replace("f32[20]", "f32[0]").replace("uniform(1)", "dense([])"));
-    let specs = specs(on_interpreter(&graph).inputs(), &BTreeMap::new()).unwrap();
+    let specs = session_specs(on_interpreter(&graph).as_ref(), &BTreeMap::new()).unwrap();
     let mut pair = pair(on_interpreter(&graph), on_interpreter(&graph), &specs);
     let error = verify(&mut pair, &graph, None, 0, Tolerances::F32).unwrap_err().to_string();
     assert!(error.starts_with("nothing can be verified") && error.contains("1 x 1 was not run: "), "{error}");

@@ -32,7 +32,7 @@ fn evaluation(error: f64) -> Evaluation {
         labels: Vec::new(),
         scores: None,
         perplexity: None,
-        outputs: vec![OutputFigures { part, output, relative_error: error, cosine: 1.0 - error }],
+        outputs: vec![OutputFigures { part, output, is_cache: false, relative_error: error, cosine: 1.0 - error }],
     }
 }
 

@@ -4,15 +4,14 @@ use std::ops::Range;
 
 use anyhow::{Context, Result};
 use planish_eval::Tensor;
-use planish_ir::{Dim, Graph, Shape, ValueId};
+use planish_ir::{Dim, Graph, InputRole, PartRole, Shape, ValueId};
 use planish_passes::calibration::RowId;
 use planish_runtimes::RuntimeValue;
 
-/// What the names of masks end with.
-const MASK: &str = "attention_mask";
-
-/// The inputs that have a row of tokens for each sample.
-const IDS: [&str; 3] = ["input_ids", "decoder_input_ids", "inputs_embeds"];
+/// Whether an input has a row of tokens for each sample.
+fn has_tokens(role: InputRole) -> bool {
+    role.is_token_ids() || role == InputRole::Embeddings
+}
 
 /// How the rows of an input follow from samples and tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,11 +54,11 @@ pub(super) struct Given<'a> {
 }
 
 impl Layout {
-    /// That of a value of a canonical graph. Behind an encoder, the ids are the decoder's.
-    pub(super) fn of(graph: &Graph, value: ValueId, behind_encoder: bool) -> Self {
+    /// That of a value of a canonical graph.
+    pub(super) fn of(graph: &Graph, value: ValueId) -> Self {
         let shape = graph.ty(value).shape.clone();
         let columns = shape.last().and_then(Dim::as_constant).and_then(|columns| usize::try_from(columns).ok());
-        let tokens = candidates(graph, behind_encoder).find_map(|(port, mask)| {
+        let tokens = candidates(graph).find_map(|(port, mask)| {
             let dims = graph.ty(port).shape.clone();
             let batch_major = batch_major(&shape[..shape.rank().saturating_sub(1)], &dims[0], &dims[1])?;
             Some(Tokens { port: graph.value(port).name.clone(), mask, batch_major })
@@ -108,14 +107,16 @@ impl Layout {
 }
 
 /// The inputs of a part that have tokens, with what tells them from padding.
-fn candidates(graph: &Graph, behind_encoder: bool) -> impl Iterator<Item = (ValueId, Mask)> {
+fn candidates(graph: &Graph) -> impl Iterator<Item = (ValueId, Mask)> {
     let named = |value: &ValueId| graph.value(*value).name.as_str();
+    let role = move |value: &ValueId| graph.interface.input(named(value));
+    let behind_encoder = matches!(graph.interface.role, PartRole::FirstStep | PartRole::NextStep);
     let masks = graph.inputs().iter().copied().filter(move |value| {
-        named(value).ends_with(MASK) && graph.ty(*value).shape.rank() == 2 && !graph.ty(*value).dtype.is_float()
+        role(value).is_mask() && graph.ty(*value).shape.rank() == 2 && !graph.ty(*value).dtype.is_float()
     });
     let by_mask = masks.clone().map(move |mask| (mask, Mask::Input(named(&mask).to_owned())));
-    let own = masks.clone().find(move |value| named(value) == MASK);
-    let ids = graph.inputs().iter().copied().filter(move |v| IDS.contains(&named(v)) && graph.ty(*v).shape.rank() >= 2);
+    let own = masks.clone().find(move |value| role(value) == InputRole::Mask);
+    let ids = graph.inputs().iter().copied().filter(move |v| has_tokens(role(v)) && graph.ty(*v).shape.rank() >= 2);
     let by_ids = ids.filter_map(move |port| match (behind_encoder, own) {
         (true, _) => Some((port, Mask::Decoder)),
         (false, Some(mask)) => Some((port, Mask::Input(named(&mask).to_owned()))),
@@ -144,9 +145,11 @@ mod tests {
         let graph = format!(
             "graph \"g\" {{\n{inputs}\n input %x: f32[{shape}]\n %y = relu(%x) : f32[{shape}]\n output y = %y\n}}"
         );
-        let graph = text::parse(&graph, &text::no_files).unwrap();
+        let mut graph = text::parse(&graph, &text::no_files).unwrap();
+        let role = if behind_encoder { PartRole::FirstStep } else { PartRole::Model };
+        graph.interface = planish_onnx::interface::of_graph(&graph, role);
         let x = *graph.inputs().last().unwrap();
-        Layout::of(&graph, x, behind_encoder)
+        Layout::of(&graph, x)
     }
 
     fn matrix(rows: usize, ones: &[i64]) -> RuntimeValue {

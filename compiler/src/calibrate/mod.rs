@@ -12,23 +12,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Error, Result};
-use planish_artifact::backend::LOCAL;
-use planish_artifact::backend::{Backend, RuntimeSettings};
-use planish_artifact::chain::{Chain, DECODER_WITH_PAST};
+use planish_artifact::backend::{Backend, LOCAL, RuntimeSettings};
+use planish_artifact::chain::Chain;
 use planish_artifact::manifest::PartManifest;
 use planish_data::{DataOptions, Dataset, Shard};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_passes::observe::linear_inputs;
+use run::{Broken, Runner, Sink};
 use serde::{Deserialize, Serialize};
+use sessions::{Sessions, Wanted};
+use statistics::Statistics;
 
 use crate::compile::{first_not_finite, interface};
 use crate::source::SourceModel;
 
 pub use document::{Calibration, Shards, is_table};
 pub use products::{InputName, ProductOptions, Transform, products};
-use run::{Broken, Runner, Sink};
-use sessions::{Sessions, Wanted};
-use statistics::Statistics;
 
 /// How to calibrate.
 #[derive(Clone, Debug, Default)]
@@ -168,7 +167,7 @@ impl Prepared {
     /// The parts with observers, loaded.
     fn runner(&self, model: &SourceModel, options: &CalibrateOptions, wanted: Wanted<'_>) -> Result<Runner<'_>> {
         let sessions = Sessions::open(&self.source, model.default_opset(), options, wanted)?;
-        let continued = self.parts.iter().find(|part| part.name == DECODER_WITH_PAST);
+        let continued = self.parts.iter().find(|part| part.is_next_step());
         let parts = Chain::of(&self.parts).parts().iter().copied().chain(continued).collect();
         Ok(Runner::new(parts, sessions))
     }

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::ops::Range as Samples;
 
 use anyhow::{Context, Result, anyhow, bail};
-use planish_artifact::chain::{DECODER_WITH_PAST, columns, input_of_model, output_of_model};
+use planish_artifact::chain::columns;
+use planish_artifact::interface_of;
 use planish_artifact::manifest::{Input, PartManifest};
 use planish_data::Batch;
 use planish_eval::Tensor;
-use planish_ir::Bindings;
+use planish_ir::{Bindings, Interface};
+use planish_models::names::{DECODER_INPUT_IDS, input_in_model, output_in_model};
 use planish_passes::Range;
 use planish_passes::calibration::RowId;
 use planish_passes::observe::{Observed, observed, observed_tensor, scores_of};
@@ -17,9 +19,6 @@ use planish_runtimes::RuntimeValue;
 use super::layout::Given;
 use super::sessions::{ObservedPart, Sessions};
 
-/// What a decoder behind an encoder reads, by its name in the model.
-const DECODER_IDS: &str = "decoder_input_ids";
-
 /// How many bytes the inputs of linear layers of one run may have. A batch that has more is run in several portions;
 /// a sample that has more is run alone.
 const PORTION_BYTES: u64 = 48 << 20;
@@ -27,6 +26,7 @@ const PORTION_BYTES: u64 = 48 << 20;
 /// A model's parts, one after another.
 pub(super) struct Runner<'a> {
     parts: Vec<&'a PartManifest>,
+    interface: Interface,
     sessions: Sessions,
     /// The names of the parts that were run.
     ran: BTreeSet<String>,
@@ -65,7 +65,7 @@ struct Portion {
 impl<'a> Runner<'a> {
     /// For the parts in the order in which one takes what others give.
     pub(super) fn new(parts: Vec<&'a PartManifest>, sessions: Sessions) -> Self {
-        Self { parts, sessions, ran: BTreeSet::new() }
+        Self { interface: interface_of(parts.iter().copied()), parts, sessions, ran: BTreeSet::new() }
     }
 
     /// Runs a batch of the model's inputs. The first decoder of an encoder-decoder takes the first half of the
@@ -108,7 +108,7 @@ impl<'a> Runner<'a> {
             let mut sizes = Bindings::new();
             for input in &part.inputs {
                 let own = input.value.name.as_str();
-                let name = if alone { own.into() } else { input_of_model(&part.name, own) };
+                let name = if alone { own.into() } else { input_in_model(&self.interface, &part.name, own) };
                 let Some((_, tensor)) = batch.inputs.iter().find(|(other, _)| *other == name) else { continue };
                 let dims = input.value.dims().iter().zip(tensor.shape());
                 let named = dims.filter_map(|(dim, size)| Some((dim.as_symbol()?.clone(), i64::try_from(*size).ok()?)));
@@ -134,7 +134,7 @@ impl<'a> Runner<'a> {
         let mut known: Vec<(String, RuntimeValue)> = Vec::new();
         for (name, tensor) in inputs {
             let tensor = match tensor.shape() {
-                [_, tokens] if !alone && name == DECODER_IDS => {
+                [_, tokens] if !alone && name == DECODER_INPUT_IDS => {
                     let half = tokens.div_ceil(2);
                     rest = Some(columns(&tensor, half, *tokens));
                     rest_mask = mask.as_ref().map(|mask| columns(mask, half, *tokens));
@@ -146,16 +146,16 @@ impl<'a> Runner<'a> {
             known.push((name, tensor.into()));
         }
         for part in &self.parts {
-            if part.name == DECODER_WITH_PAST {
+            if part.is_next_step() {
                 let Some(ids) = rest.take().filter(|ids| !ids.shape().contains(&0)) else { continue };
-                known.retain(|(name, _)| name != DECODER_IDS);
-                known.push((DECODER_IDS.to_owned(), ids.into()));
+                known.retain(|(name, _)| name != DECODER_INPUT_IDS);
+                known.push((DECODER_INPUT_IDS.to_owned(), ids.into()));
                 mask = rest_mask.take();
             }
             let running = self.sessions.parts.get_mut(&part.name).with_context(|| format!("no {}", part.name))?;
             let input = |input: &'a Input| {
                 let name = input.value.name.as_str();
-                let wanted = if alone { name.into() } else { input_of_model(&part.name, name) };
+                let wanted = if alone { name.into() } else { input_in_model(&self.interface, &part.name, name) };
                 let value = known.iter().find(|(other, _)| *other == wanted);
                 Ok((name, &value.with_context(|| format!("nothing gives the input `{name}` of {}", part.name))?.1))
             };
@@ -165,7 +165,7 @@ impl<'a> Runner<'a> {
             self.ran.insert(part.name.clone());
             let own = hand_over(part, running, outputs, &given, sink)?;
             for (name, value) in own {
-                let name = if alone { name } else { output_of_model(&part.name, &name).to_owned() };
+                let name = if alone { name } else { output_in_model(&self.interface, &part.name, &name).into_owned() };
                 known.retain(|(other, _)| *other != name);
                 known.push((name, value));
             }
@@ -178,7 +178,7 @@ impl<'a> Runner<'a> {
         match self.parts.iter().find(|part| !self.ran.contains(&part.name)) {
             None => Ok(()),
             Some(part) => bail!(
-                "{} was not run: {DECODER_IDS} have one token everywhere, and it continues from a first one",
+                "{} was not run: {DECODER_INPUT_IDS} have one token everywhere, and it continues from a first one",
                 part.name
             ),
         }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use planish_artifact::backend::{RuntimeSettings, TemporaryFiles};
-use planish_artifact::chain::ENCODER;
 use planish_ir::{Graph, ValueId};
 use planish_models::Loaded;
 use planish_passes::observe::{OBSERVE, Observed, linear_inputs, observe_inputs, observed};
@@ -49,7 +48,7 @@ impl Sessions {
                 let canonical = canonical(&part.graph, opset)?;
                 let graph = observing(&canonical, part.name, opset, None, wanted)?;
                 let session = ReferenceRuntime::default().load(Model::Graph(&graph), threads)?;
-                sessions.add(part.name, session, &canonical, source.parts.len() > 1);
+                sessions.add(part.name, session, &canonical);
             }
             return Ok(sessions);
         };
@@ -61,16 +60,15 @@ impl Sessions {
             let graph = observing(&canonical, part.name, opset, Some(backend.target), wanted)?;
             let file = files.emit(backend, &graph, part.name, opset)?;
             let session = runtime.load(Model::File(backend.emitter.format(), &file), threads)?;
-            sessions.add(part.name, session, &canonical, source.parts.len() > 1);
+            sessions.add(part.name, session, &canonical);
         }
         sessions._files = Some(files);
         Ok(sessions)
     }
 
-    fn add(&mut self, part: &str, session: Box<dyn Session>, graph: &Graph, of_several: bool) {
+    fn add(&mut self, part: &str, session: Box<dyn Session>, graph: &Graph) {
         let origins = graph.values().map(|(_, value)| (value.name.clone(), value.origin.to_string())).collect();
-        let behind_encoder = of_several && part != ENCODER;
-        let layout = |value: ValueId| (graph.value(value).name.clone(), Layout::of(graph, value, behind_encoder));
+        let layout = |value: ValueId| (graph.value(value).name.clone(), Layout::of(graph, value));
         let inputs = linear_inputs(graph).into_iter().map(layout).collect();
         self.parts.insert(part.to_owned(), ObservedPart { session, origins, inputs });
     }

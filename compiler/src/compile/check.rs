@@ -5,10 +5,9 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use planish_artifact::chain::CACHE;
 use planish_artifact::draft::Draft;
 use planish_ir::weight::{Packing, WeightExpr};
-use planish_ir::{Graph, Node, Op, Type, ValueId, Weight};
+use planish_ir::{Graph, Node, Op, OutputRole, Type, ValueId, Weight};
 use planish_models::{Loaded, Task};
 use planish_onnx::Placement;
 use planish_passes::{CacheForm, LAST_WITH_QUANTIZE_KERNELS, Logits};
@@ -212,11 +211,14 @@ fn in_place(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
     let graph = &part.graph;
     let inputs =
         || graph.inputs().iter().map(|input| (*input, graph.value(*input).name.as_str(), graph.type_of(*input)));
+    let role = |name: &str| graph.interface.input(name);
     let dims = |ty: &Type| ty.as_tensor().map_or_else(Vec::new, |ty| ty.shape.to_vec());
-    let new = inputs().find(|(_, name, _)| *name == "input_ids").and_then(|(_, _, ty)| dims(ty).get(1).cloned());
-    let mut pasts = inputs().filter(|(_, name, _)| name.starts_with(CACHE)).peekable();
+    let new = inputs().find(|(_, name, _)| role(name).is_token_ids()).and_then(|(_, _, ty)| dims(ty).get(1).cloned());
+    let mut pasts = inputs().filter(|(_, name, _)| role(name).cache().is_some()).peekable();
     let (Some(_), Some(new)) = (pasts.peek(), new) else {
-        bail!("--cache in-place is for decoders with inputs `{CACHE}*`, and the model has none; use --cache copy");
+        bail!(
+            "--cache in-place is for decoders with inputs of keys and values, and the model has none; use --cache copy"
+        );
     };
     for (past, name, ty) in pasts {
         if !graph.nodes().any(|(_, node)| is_appended(&node.op, Some(past))) {
@@ -286,7 +288,7 @@ pub(super) fn artifact(
 
 /// What has to be said of embeddings of a checkpoint that pools them.
 fn sentence_note(model: &SourceModel, source: &Loaded) -> Option<String> {
-    let outputs = source.parts.iter().flat_map(|part| part.graph.outputs()).map(|output| output.name.as_str());
+    let pooled = source.parts.iter().find_map(|part| part.graph.interface.output_of(OutputRole::Pooled));
     let embeds = source.task == Some(Task::FeatureExtraction);
-    sentence::note(&model.folder(), &outputs.collect::<Vec<_>>()).filter(|_| embeds)
+    sentence::note(&model.folder(), pooled).filter(|_| embeds)
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use planish_artifact::backend::Emitted;
-use planish_artifact::manifest::{AppliedPass, CalibratedOn, Input, PaddedVocabulary, PartManifest};
+use planish_artifact::manifest::{AppliedPass, CalibratedOn, Input, Output, PaddedVocabulary, PartManifest};
 use planish_artifact::precision::PrecisionName;
 use planish_artifact::value::ValueInfo;
 use planish_ir::{DType, Graph, Op, Origin, ValueId};
@@ -83,13 +83,19 @@ pub fn interface(part: &Part, graph: &Graph) -> PartManifest {
     let input = |&value| {
         let name = &graph.value(value).name;
         let end = part.id_ranges.iter().find(|r| r.input == *name).map(|r| r.end);
-        Input { value: value_info(graph, name, value), end }
+        Input { value: value_info(graph, name, value), end, role: graph.interface.input(name) }
+    };
+    let output = |output: &planish_ir::Output| Output {
+        value: value_info(graph, &output.name, output.value),
+        role: graph.interface.output(&output.name),
     };
     PartManifest {
         name: part.name.to_owned(),
         files: Vec::new(),
         inputs: graph.inputs().iter().map(input).collect(),
-        outputs: graph.outputs().iter().map(|o| value_info(graph, &o.name, o.value)).collect(),
+        outputs: graph.outputs().iter().map(output).collect(),
+        role: graph.interface.role,
+        symbols: graph.interface.symbols.clone(),
         raised: BTreeMap::new(),
         precision: None,
         quantization: None,

@@ -22,7 +22,7 @@ use planish_artifact::files::relative_path;
 use planish_artifact::manifest::{File, Manifest, PaddedVocabulary, PartManifest, SourceManifest};
 use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::Recipe;
-use planish_ir::{Dim, Graph, Output};
+use planish_ir::{Dim, Graph, Output, OutputRole};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::Placement;
 use planish_passes::quantize::{Bits, Quantization, WeightQuantization, release_codes};
@@ -180,10 +180,11 @@ impl LoweredPart {
     pub(crate) fn has_last_logits(&self) -> bool {
         let one = Dim::constant(1);
         let reads_one = self.graph.inputs().iter().any(|&input| {
-            self.graph.value(input).name == "input_ids" && self.graph.ty(input).shape.get(1) == Some(&one)
+            self.graph.interface.input(&self.graph.value(input).name).is_token_ids()
+                && self.graph.ty(input).shape.get(1) == Some(&one)
         });
         let gives_one = |output: &Output| {
-            output.name == "logits"
+            self.graph.interface.output(&output.name) == OutputRole::Logits
                 && matches!(&self.graph.ty(output.value).shape[..], [_, tokens, _] if *tokens == one)
         };
         self.stages.iter().any(|stage| stage.pass == LAST_LOGITS.name && stage.changed > 0)

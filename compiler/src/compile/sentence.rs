@@ -19,8 +19,8 @@ const MODES: &[(&str, &str)] = &[
 ];
 
 /// What a user of the embeddings must know: that the pooling of a checkpoint's folder is not in the
-/// graph; `None` where there is none. What cannot be read is not the model's, and passed over.
-pub(crate) fn note(folder: &Path, outputs: &[&str]) -> Option<String> {
+/// graph, nor in the output of one vector a row; `None` where there is none. What cannot be read is not the model's, and passed over.
+pub(crate) fn note(folder: &Path, pooled: Option<&str>) -> Option<String> {
     let read = |path: &Path| serde_json::from_slice::<Value>(&planish_files::read(path, &Kind::SETTINGS).ok()?).ok();
     let modules = read(&folder.join(MODULES))?;
     let is_pooling = |module: &&Value| module["type"].as_str().is_some_and(|kind| kind.ends_with("Pooling"));
@@ -28,7 +28,7 @@ pub(crate) fn note(folder: &Path, outputs: &[&str]) -> Option<String> {
     let config = read(&folder.join(&name).join("config.json")).unwrap_or_default();
     let modes: Vec<&str> = MODES.iter().filter(|(key, _)| config[*key] == true).map(|(_, mode)| *mode).collect();
     let pooling = format!("{} pooling of {name} is not in the graph", modes.join(" and "));
-    let pooler = if outputs.contains(&"pooler_output") { "; pooler_output is not the sentence embedding" } else { "" };
+    let pooler = pooled.map_or_else(String::new, |pooled| format!("; {pooled} is not the sentence embedding"));
     Some(format!("{}{pooler}", pooling.trim_start()))
 }
 
@@ -41,17 +41,17 @@ mod tests {
     #[test]
     fn pooling_is_named_as_far_as_it_is_known() {
         let folder = tempfile::tempdir().unwrap();
-        let noted = |outputs: &[&str]| note(folder.path(), outputs);
-        assert_eq!(noted(&["pooler_output"]), None);
+        let noted = |pooled: Option<&str>| note(folder.path(), pooled);
+        assert_eq!(noted(Some("pooler_output")), None);
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         write(MODULES, r#"[{"type": "sentence_transformers.models.Transformer", "path": ""}]"#);
-        assert_eq!(noted(&["pooler_output"]), None);
+        assert_eq!(noted(Some("pooler_output")), None);
         let pooling = r#"{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}"#;
         write(MODULES, &format!(r#"[{{"type": "Transformer", "path": ""}}, {pooling}]"#));
-        assert_eq!(noted(&["last_hidden_state"]).unwrap(), "pooling of 1_Pooling is not in the graph");
+        assert_eq!(noted(None).unwrap(), "pooling of 1_Pooling is not in the graph");
         fs::create_dir(folder.path().join("1_Pooling")).unwrap();
         write("1_Pooling/config.json", r#"{"pooling_mode_cls_token": false, "pooling_mode_mean_tokens": true}"#);
         let all = "mean pooling of 1_Pooling is not in the graph; pooler_output is not the sentence embedding";
-        assert_eq!(noted(&["last_hidden_state", "pooler_output"]).unwrap(), all);
+        assert_eq!(noted(Some("pooler_output")).unwrap(), all);
     }
 }

@@ -2,13 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use planish_artifact::chain::CACHE;
 use planish_artifact::manifest::{Input, PartManifest};
+use planish_ir::SymbolRole;
 
 use super::profiles::{ProfileError, SizeRange, SymbolRanges};
-
-/// The input of token ids.
-const TOKENS: &str = "input_ids";
 
 /// How many inputs a message names.
 const LISTED: usize = 3;
@@ -26,7 +23,7 @@ const LARGEST_LENGTH_WITH_CACHE: i64 = 1024;
 /// What a symbol stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The rows of a batch: the first dimension of inputs.
+    /// The rows of a batch.
     Batch,
     /// The length of the cache of tokens that came before.
     Past,
@@ -47,29 +44,22 @@ pub(super) struct PartSymbols<'a> {
 impl<'a> PartSymbols<'a> {
     pub(super) fn of(part: &'a PartManifest) -> Self {
         let all: BTreeSet<&str> = part.inputs.iter().flat_map(names).collect();
-        // The dimensions that are one symbol, by the input and its axis.
-        let alone = |symbol: &str, test: &dyn Fn(&Input, usize) -> bool| {
-            let dims =
-                part.inputs.iter().flat_map(|input| input.value.dims().iter().enumerate().map(move |d| (input, d)));
-            let mut found =
-                dims.filter(|(_, (_, dim))| dim.as_symbol().is_some_and(|other| **other == *symbol)).peekable();
-            found.peek().is_some() && found.all(|(input, (axis, _))| test(input, axis))
-        };
-        let is_past = |symbol: &str| alone(symbol, &|input, axis| axis > 0 && input.value.name.starts_with(CACHE));
-        let has_past = all.iter().any(|symbol| is_past(symbol));
-        let tokens = part.inputs.iter().find(|input| input.value.name == TOKENS);
-        let role = |symbol: &str| {
-            if alone(symbol, &|_, axis| axis == 0) {
-                Role::Batch
-            } else if is_past(symbol) {
-                Role::Past
-            } else if has_past && tokens.is_some_and(|tokens| names(tokens).any(|name| name == symbol)) {
-                Role::New
-            } else if tokens.is_some() {
-                Role::Length
-            } else {
-                Role::Other
-            }
+        let has_past = part.symbols.values().any(|role| *role == SymbolRole::Past);
+        let tokens = part.inputs.iter().find(|input| input.role.is_token_ids());
+        let role = |symbol: &str| match part.symbols.get(symbol).copied().unwrap_or_default() {
+            SymbolRole::Rows => Role::Batch,
+            SymbolRole::Past => Role::Past,
+            SymbolRole::Tokens | SymbolRole::EncoderTokens => match tokens {
+                Some(tokens) if has_past && names(tokens).any(|name| name == symbol) => Role::New,
+                Some(_) => Role::Length,
+                None => Role::Other,
+            },
+            SymbolRole::Channels
+            | SymbolRole::Height
+            | SymbolRole::Width
+            | SymbolRole::Samples
+            | SymbolRole::Frames
+            | SymbolRole::Other => Role::Other,
         };
         let roles = all.iter().map(|symbol| ((*symbol).to_owned(), role(symbol))).collect();
         Self { part, roles }

@@ -144,7 +144,7 @@ fn document(part: &PartManifest, backend: &Backend, model: &str, largest: i64, p
         Ok(tensors.join(",\n"))
     };
     let inputs = list(part.inputs.iter().map(|input| &input.value).collect())?;
-    let outputs = list(part.outputs.iter().collect())?;
+    let outputs = list(part.outputs.iter().map(|output| &output.value).collect())?;
     // A string takes what is formatted into it.
     let _ = write!(text, "input [\n{inputs}\n]\noutput [\n{outputs}\n]\n");
     if let Some(device) = backend.device {
@@ -205,7 +205,7 @@ fn batch(part: &PartManifest) -> Option<&Symbol> {
 }
 
 fn values(part: &PartManifest) -> impl Iterator<Item = &ValueInfo> {
-    part.inputs.iter().map(|input| &input.value).chain(&part.outputs)
+    part.inputs.iter().map(|input| &input.value).chain(part.outputs.iter().map(|output| &output.value))
 }
 
 /// A string of the text format.

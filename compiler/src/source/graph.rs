@@ -1,21 +1,26 @@
 //! What the graph of an ONNX file says of its task and its ids.
 
+use planish_ir::interface::{CacheEntry, CacheKind, CacheTensor};
 use planish_ir::ops::{Cast, Embedding, Expand, Foreign, Gather, Reshape};
-use planish_ir::{Dim, Graph, Op, Symbol, ValueId};
-use planish_models::{IdRange, Task};
+use planish_ir::{Dim, Graph, InputRole, Op, OutputRole, Symbol, ValueId};
+use planish_models::{IdRange, Task, names};
 
-/// A graph with logits that gives a cache back generates text.
+/// A graph with logits that gives the keys of its first layer back generates text.
 pub(super) fn task(graph: &Graph) -> Option<Task> {
-    let gives = |name: &str| graph.outputs().iter().any(|o| o.name == name);
-    let takes = |name: &str| graph.inputs().iter().any(|v| graph.value(*v).name == name);
-    let cached = gives("present.0.key") && takes("past_key_values.0.key");
-    (cached && gives("logits") && takes("input_ids")).then_some(Task::TextGeneration)
+    let interface = &graph.interface;
+    let is_growing = |entry: &CacheEntry| matches!(entry.kind, CacheKind::Growing { .. });
+    let is_first = |entry: &CacheEntry| entry.layer == 0 && entry.tensor == CacheTensor::Key && is_growing(entry);
+    let mut taken = interface.inputs.values().filter_map(|role| role.cache()).filter(is_first);
+    let cached = taken.any(|entry| interface.present(entry).is_some());
+    let scores = interface.output_of(OutputRole::Logits).is_some();
+    (cached && scores && interface.input_of(InputRole::TokenIds).is_some()).then_some(Task::TextGeneration)
 }
 
 /// What a graph lacks of a task that it is said to be for.
 pub(super) fn other_task(graph: &Graph, task: Task) -> Option<String> {
     let outputs: Vec<&str> = graph.outputs().iter().map(|o| o.name.as_str()).collect();
-    let missing = task.outputs().iter().find(|name| !outputs.contains(name))?;
+    let missing = task.outputs().iter().find(|role| graph.interface.output_of(**role).is_none())?;
+    let missing = names::output(*missing).unwrap_or_default();
     Some(format!("the task {task} has an output `{missing}`, and the graph has {}", outputs.join(", ")))
 }
 
@@ -79,7 +84,10 @@ pub(super) fn id_ranges(graph: &Graph) -> Vec<IdRange> {
 /// The longest sequence that tables of positions allow: one that ids of positions or a range as long as a sequence
 /// pick rows of, and those of which as many rows are taken as a sequence is long.
 pub(super) fn max_positions(graph: &Graph, ranges: &[IdRange]) -> Option<usize> {
-    let picked = ranges.iter().filter(|range| range.input == "position_ids").map(|range| range.end);
+    let picked = ranges
+        .iter()
+        .filter(|range| graph.interface.input(&range.input) == InputRole::Positions)
+        .map(|range| range.end);
     let sliced = graph.nodes().filter_map(|(_, node)| {
         let Op::Slice(slice) = &node.op else { return None };
         graph.weight(slice.x)?;

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
-use planish_artifact::chain::{DECODER_WITH_PAST, ENCODER};
 use planish_artifact::manifest::{ArtifactHistory, Manifest, PartManifest};
-use planish_ir::{Graph, Weight};
-use planish_models::{Architecture, IdRange, LoadOptions, Loaded, Part};
+use planish_ir::{Graph, PartRole, Weight};
+use planish_models::{Architecture, IdRange, LoadOptions, Loaded, Part, names};
 use planish_onnx::{ImportOptions, Imported};
 use planish_runtimes::Format;
 
@@ -16,9 +15,9 @@ use super::ONNX;
 use super::graph::{id_ranges, max_positions, other_task, task};
 
 /// The name of the only part of a model.
-const MODEL: &str = "model";
-/// The part that reads the first tokens behind an encoder.
-const DECODER: &str = "decoder_model";
+fn only_part() -> Result<&'static str> {
+    names::part(PartRole::Model).context("the only part of a model has no name")
+}
 
 /// ONNX graphs and the files that contain them.
 pub struct OnnxModel {
@@ -43,7 +42,7 @@ impl OnnxModel {
     /// Opens a file.
     pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Self> {
         let imported = planish_onnx::import_with(path, options)?;
-        Ok(Self::new(path, options, vec![OnnxPart { name: MODEL, path: path.to_owned(), imported }], None))
+        Ok(Self::new(path, options, vec![OnnxPart { name: only_part()?, path: path.to_owned(), imported }], None))
     }
 
     /// Opens the graphs of an artifact.
@@ -74,8 +73,7 @@ impl OnnxModel {
         }
         let one = |part: &PartManifest| {
             let path = artifact.file(part)?;
-            let known = [MODEL, ENCODER, DECODER, DECODER_WITH_PAST].into_iter().find(|name| *name == part.name);
-            let Some(name) = known else {
+            let Some(name) = names::known_part(&part.name) else {
                 bail!("{} has a part `{}`, which this version does not know", folder.display(), part.name)
             };
             Ok(OnnxPart { name, imported: planish_onnx::import_with(&path, options)?, path })
@@ -125,7 +123,11 @@ impl OnnxModel {
         let stem = self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let folder = self.folder().canonicalize().ok();
         let folder = folder.as_deref().and_then(Path::file_name).map(|n| n.to_string_lossy().into_owned());
-        if stem == MODEL || self.artifact.is_some() { folder.unwrap_or(stem) } else { stem }
+        if names::known_part(&stem) == names::part(PartRole::Model) || self.artifact.is_some() {
+            folder.unwrap_or(stem)
+        } else {
+            stem
+        }
     }
 
     /// How the artifact was made; absent for a file.
@@ -141,7 +143,11 @@ impl OnnxModel {
                 Some(described) => ranges(described),
                 None => id_ranges(&imported.graph),
             };
-            parts.push(Part { name, graph: imported.graph.clone(), id_ranges });
+            let mut graph = imported.graph.clone();
+            if let Some(described) = self.described(name) {
+                graph.interface = described.interface();
+            }
+            parts.push(Part { name, graph, id_ranges });
         }
         // Of an encoder-decoder, the logits are those of the decoders.
         if let Some((task, last)) = options.task.zip(parts.last()) {
@@ -150,7 +156,8 @@ impl OnnxModel {
         if options.strict && !warnings.is_empty() {
             bail!("{}", warnings.join("\n"));
         }
-        let ids = |part: &Part| part.id_ranges.iter().find(|r| r.input == "input_ids").map(|range| range.end);
+        let reads = |part: &Part, input: &str| part.graph.interface.input(input).is_token_ids();
+        let ids = |part: &Part| part.id_ranges.iter().find(|r| reads(part, &r.input)).map(|range| range.end);
         let vocab_size = parts.iter().find_map(ids).and_then(|end| usize::try_from(end).ok());
         let Some(manifest) = self.artifact.as_deref() else {
             let found = |part: &Part| (task(&part.graph), max_positions(&part.graph, &part.id_ranges));

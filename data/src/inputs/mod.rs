@@ -6,17 +6,19 @@ pub mod tensor_file;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use planish_eval::{Data, Tensor};
-use planish_ir::{DType, Dim, Type};
+use planish_ir::{DType, Dim, InputRole, PartInterface, Type};
 use planish_runtimes::Port;
 
-pub use sampling::{Sampling, may_not_fit};
-pub use sizes::{Open, Sizes, has_cache, has_sequence, open_sizes, port_bindings, shapes};
-pub use sizes::{is_of_sequence, is_rows, shape_bindings};
+use sizes::{bindings_behind, too_large};
 
-pub(crate) use sizes::bound_shapes;
-use sizes::too_large;
+pub use sampling::{Sampling, may_not_fit};
+pub use sizes::{
+    Open, Sizes, bound_shapes, graph_bindings, has_cache, has_sequence, is_of_sequence, is_plain, open_sizes,
+    shape_bindings, shapes,
+};
 
 /// The most bytes that the inputs of one run have together.
 pub const MAX_BYTES: u64 = 1 << 30;
@@ -28,6 +30,39 @@ pub struct InputSpec {
     pub port: Port,
     /// What its elements are.
     pub values: Values,
+    /// What the tensors of its part are.
+    pub of: Arc<PartInterface>,
+}
+
+impl InputSpec {
+    /// What it is.
+    #[must_use]
+    pub fn role(&self) -> InputRole {
+        self.of.input(&self.port.name)
+    }
+}
+
+/// What the tensors of the part of these inputs are.
+#[must_use]
+pub fn interface_of(specs: &[InputSpec]) -> Arc<PartInterface> {
+    specs.first().map(|spec| Arc::clone(&spec.of)).unwrap_or_default()
+}
+
+/// [`specs`] of the inputs of a session, whose roles its names tell.
+#[cfg(test)]
+pub(crate) fn session_specs(
+    session: &dyn planish_runtimes::Session,
+    ids: &BTreeMap<String, Values>,
+) -> Result<Vec<InputSpec>, InputError> {
+    specs(session.inputs(), ids, inferred(session.inputs(), session.outputs()))
+}
+
+/// What the tensors of a model are whose inputs and outputs have these names and types.
+#[cfg(test)]
+pub(crate) fn inferred(inputs: &[Port], outputs: &[Port]) -> PartInterface {
+    let [inputs, outputs] = [inputs, outputs]
+        .map(|ports| ports.iter().map(|port| (port.name.as_str(), Some(&port.ty))).collect::<Vec<_>>());
+    planish_onnx::interface::infer(planish_ir::PartRole::Model, &inputs, &outputs)
 }
 
 /// What the elements of an input are.
@@ -127,22 +162,22 @@ pub enum InputError {
     },
 }
 
-/// The inputs of a model with their values by their standard names; `ids` has the values of
-/// the others that are integers, by name.
+/// The inputs of a part with their values by their roles; `ids` has the values of the others that are integers, by name.
 ///
 /// # Errors
-/// When an integer input is neither standard nor in `ids`.
-pub fn specs(ports: &[Port], ids: &BTreeMap<String, Values>) -> Result<Vec<InputSpec>, InputError> {
+/// When an integer input has no role that tells its values, and is not in `ids`.
+pub fn specs(ports: &[Port], ids: &BTreeMap<String, Values>, of: PartInterface) -> Result<Vec<InputSpec>, InputError> {
+    let of = Arc::new(of);
     let spec = |port: &Port| {
-        let values = match (ids.get(&port.name), port.name.as_str()) {
+        let values = match (ids.get(&port.name), of.input(&port.name)) {
             (Some(values), _) => values.clone(),
-            (None, name) if name.ends_with("attention_mask") => Values::Mask,
-            (None, "position_ids") => Values::Positions,
-            (None, "token_type_ids") => Values::Segments { count: 1 },
+            (None, role) if role.is_mask() => Values::Mask,
+            (None, InputRole::Positions) => Values::Positions,
+            (None, InputRole::TokenTypes) => Values::Segments { count: 1 },
             (None, _) if port.ty.dtype.is_integer() => return Err(InputError::NoRange { input: port.name.clone() }),
             (None, _) => Values::Noise,
         };
-        Ok(InputSpec { port: port.clone(), values })
+        Ok(InputSpec { port: port.clone(), values, of: Arc::clone(&of) })
     };
     ports.iter().map(spec).collect()
 }
@@ -151,8 +186,8 @@ pub fn specs(ports: &[Port], ids: &BTreeMap<String, Values>) -> Result<Vec<Input
 ///
 /// With `padding`, each row but the first ends in a number of padded positions that the seed
 /// decides, at most all but one; where there is a cache of keys and values it begins with them, as
-/// batches of prompts do. Symbols whose names speak of a batch stand for `batch`, those of
-/// a past for 0, and other lengths of sequences for `sequence`; where the names say nothing, their places do.
+/// batches of prompts do. Symbols that count rows stand for `batch`, those of a past for 0, and other lengths of
+/// sequences for `sequence`.
 ///
 /// # Errors
 /// When a dimension has no size or a range no value, and when the inputs have more than [`MAX_BYTES`].
@@ -190,8 +225,7 @@ pub fn inputs_behind(
     past: usize,
     seed: u64,
 ) -> Result<Vec<(String, Tensor)>, InputError> {
-    let ports: Vec<Port> = specs.iter().map(|spec| spec.port.clone()).collect();
-    let shapes = bound_shapes(specs, &port_bindings(&ports, sizes, past))?;
+    let shapes = bound_shapes(specs, &bindings_behind(specs, sizes, past))?;
     let rows = rows(sizes.batch, sizes.sequence.saturating_add(past), seed, false, false);
     filled(specs, shapes, &rows, seed)
 }

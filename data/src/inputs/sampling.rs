@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use planish_artifact::manifest::Input;
 use planish_ir::{Dim, Symbol};
+use planish_onnx::interface::names_rows;
 
-use super::sizes::is_batch;
 use super::{InputSpec, Values};
 
 /// Where the samples of a data set of tensors are.
@@ -75,7 +75,7 @@ impl<'a> First<'a> {
         let Some(dim) = dims.first() else { return Self::Absent };
         match (dim.as_constant(), dim.as_symbol()) {
             (Some(size), _) => Self::Fixed(size),
-            _ if dim.symbols().any(is_batch) => Self::Batch,
+            _ if dim.symbols().any(|symbol| names_rows(symbol)) => Self::Batch,
             (None, Some(symbol)) if is_unnamed(name, symbol) => Self::Unnamed,
             _ => Self::Named(dim),
         }
@@ -97,11 +97,13 @@ mod tests {
     use planish_artifact::value::ValueInfo;
 
     use super::*;
+    use planish_ir::InputRole;
 
     fn of(types: &[&str]) -> Sampling {
         let input = |(at, ty): (usize, &&str)| Input {
             value: ValueInfo { name: format!("x.{at}"), ty: ty.parse().unwrap() },
             end: None,
+            role: InputRole::Other,
         };
         let inputs: Vec<Input> = types.iter().enumerate().map(input).collect();
         let wanted: Vec<(&str, &Input)> = inputs.iter().map(|input| (input.value.name.as_str(), input)).collect();

@@ -1,12 +1,8 @@
 //! The sizes of inputs: the values of the symbols in their dimensions.
 
-use std::collections::HashMap;
+use planish_ir::{Bindings, DType, Dim, Graph, Symbol, SymbolRole};
 
-use planish_artifact::chain::CACHE;
-use planish_ir::{Bindings, DType, Dim, Graph, Symbol};
-use planish_runtimes::Port;
-
-use super::{InputError, InputSpec, LETTERS, MAX_BYTES, Values};
+use super::{InputError, InputSpec, LETTERS, MAX_BYTES};
 
 /// The sizes of dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +25,7 @@ pub fn shapes(specs: &[InputSpec], sizes: Sizes) -> Result<Vec<Vec<usize>>, Inpu
 }
 
 /// The shapes of inputs whose symbols stand for these sizes.
-pub(crate) fn bound_shapes(specs: &[InputSpec], bindings: &Bindings) -> Result<Vec<Vec<usize>>, InputError> {
+pub fn bound_shapes(specs: &[InputSpec], bindings: &Bindings) -> Result<Vec<Vec<usize>>, InputError> {
     let mut left = MAX_BYTES;
     let shape = |spec: &InputSpec| {
         let size = |dim: &Dim| {
@@ -52,7 +48,7 @@ fn bytes_of(dtype: DType) -> u64 {
     (if dtype == DType::String { LETTERS } else { dtype.size() }) as u64
 }
 
-pub(crate) fn too_large(spec: &InputSpec, shape: Vec<usize>) -> InputError {
+pub fn too_large(spec: &InputSpec, shape: Vec<usize>) -> InputError {
     let is_open = spec.port.ty.shape.as_constant().is_none();
     InputError::TooLarge { input: spec.port.name.clone(), dtype: spec.port.ty.dtype, shape, is_open }
 }
@@ -60,72 +56,31 @@ pub(crate) fn too_large(spec: &InputSpec, shape: Vec<usize>) -> InputError {
 /// Whether a model continues from a cache of keys and values.
 #[must_use]
 pub fn has_cache(specs: &[InputSpec]) -> bool {
-    specs.iter().any(|spec| spec.port.name.starts_with(CACHE))
+    specs.iter().any(|spec| spec.role().cache().is_some())
 }
 
 /// Whether a model takes sequences of any length.
 #[must_use]
 pub fn has_sequence(specs: &[InputSpec]) -> bool {
-    let by_place = by_place(specs);
-    let is_sequence = |symbol: &Symbol| match by_name(symbol) {
-        None => by_place.get(symbol) == Some(&Meaning::Tokens),
-        Some(_) => is_of_sequence(symbol),
-    };
-    specs.iter().any(|spec| spec.port.ty.shape.iter().flat_map(Dim::symbols).any(is_sequence))
+    specs.iter().any(|spec| spec.port.ty.shape.iter().flat_map(Dim::symbols).any(|s| is_of_sequence(spec.of.symbol(s))))
 }
 
-/// Whether a symbol is a number of rows by its name, or its name says nothing.
-pub fn is_rows(symbol: &Symbol) -> bool {
-    matches!(by_name(symbol), None | Some(Meaning::Rows)) && is_plain(symbol)
+/// Whether a symbol counts what is one after another in a row.
+pub fn is_of_sequence(role: SymbolRole) -> bool {
+    is_new(role) || role == SymbolRole::Past
 }
 
-/// Whether a symbol is a number of rows by its name.
-pub(crate) fn is_batch(symbol: &Symbol) -> bool {
-    by_name(symbol) == Some(Meaning::Rows)
-}
-
-/// Whether a symbol is the length of a sequence by its name.
-pub fn is_of_sequence(symbol: &str) -> bool {
-    symbol.contains("seq")
-}
-
-/// What a symbol of a dimension counts.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Meaning {
-    /// The rows of a batch.
-    Rows,
-    /// The tokens whose keys and values are cached.
-    Past,
-    /// The tokens of a row.
-    Tokens,
-}
-
-/// What a symbol counts by its name, where the name says it.
-fn by_name(symbol: &str) -> Option<Meaning> {
-    match symbol {
-        _ if symbol.contains("batch") => Some(Meaning::Rows),
-        _ if symbol.contains("past") => Some(Meaning::Past),
-        _ if is_of_sequence(symbol) || symbol.contains("length") => Some(Meaning::Tokens),
-        _ => None,
+/// Whether a symbol counts what a run reads in a row.
+fn is_new(role: SymbolRole) -> bool {
+    match role {
+        SymbolRole::Tokens | SymbolRole::EncoderTokens | SymbolRole::Samples | SymbolRole::Frames => true,
+        SymbolRole::Rows
+        | SymbolRole::Past
+        | SymbolRole::Channels
+        | SymbolRole::Height
+        | SymbolRole::Width
+        | SymbolRole::Other => false,
     }
-}
-
-/// What symbols count by their places: first dimensions count rows, those of a cache what is past, and the others tokens,
-/// but for tensors such as images.
-fn by_place(specs: &[InputSpec]) -> HashMap<&Symbol, Meaning> {
-    let named = |axes: fn(&Port, usize) -> bool, meaning: Meaning| {
-        let dims = specs.iter().flat_map(move |spec| {
-            let port = &spec.port;
-            port.ty.shape.iter().enumerate().filter(move |(axis, _)| axes(port, *axis)).map(|(_, dim)| dim)
-        });
-        dims.filter_map(Dim::as_symbol).filter(|symbol| is_plain(symbol)).map(move |symbol| (symbol, meaning))
-    };
-    let past = |port: &Port, axis: usize| port.name.starts_with(CACHE) && axis == 2;
-    let tokens = |port: &Port, axis: usize| axis > 0 && port.ty.shape.rank() < 4;
-    let mut meanings: HashMap<&Symbol, Meaning> = named(tokens, Meaning::Tokens).collect();
-    meanings.extend(named(past, Meaning::Past));
-    meanings.extend(named(|_, axis| axis == 0, Meaning::Rows));
-    meanings
 }
 
 /// Which sizes of a model are open.
@@ -139,49 +94,48 @@ pub struct Open {
     pub past: bool,
 }
 
-/// Which sizes these ports of a model leave open.
+/// Which sizes the inputs of a graph leave open.
 #[must_use]
-pub fn open_sizes(ports: &[Port]) -> Open {
-    let specs: Vec<InputSpec> = ports.iter().map(spec).collect();
-    let by_place = by_place(&specs);
-    let symbols = ports.iter().flat_map(|port| port.ty.shape.iter()).flat_map(Dim::symbols);
-    let meanings: Vec<Meaning> =
-        symbols.filter_map(|symbol| by_name(symbol).or_else(|| by_place.get(symbol).copied())).collect();
-    let has = |meaning| meanings.contains(&meaning);
-    Open { rows: has(Meaning::Rows), tokens: has(Meaning::Tokens), past: has(Meaning::Past) }
+pub fn open_sizes(graph: &Graph) -> Open {
+    let symbols = graph.inputs().iter().flat_map(|input| graph.ty(*input).shape.iter()).flat_map(Dim::symbols);
+    let roles: Vec<SymbolRole> = symbols.map(|symbol| graph.interface.symbol(symbol)).collect();
+    let has = |wanted: fn(SymbolRole) -> bool| roles.iter().any(|role| wanted(*role));
+    Open { rows: has(|role| role == SymbolRole::Rows), tokens: has(is_new), past: has(|role| role == SymbolRole::Past) }
 }
 
-/// A port whose values do not matter.
-fn spec(port: &Port) -> InputSpec {
-    InputSpec { port: port.clone(), values: Values::Noise }
-}
-
-/// The size of each symbol of ports that has one, with a past of so many keys.
+/// The size of each symbol in the inputs of a graph that has one, with a past of so many keys.
 #[must_use]
-pub fn port_bindings(ports: &[Port], sizes: Sizes, past: usize) -> Bindings {
-    let specs: Vec<InputSpec> = ports.iter().map(spec).collect();
-    let by_place = by_place(&specs);
-    let mut bindings = bindings(&specs, sizes);
-    for (symbol, size) in &mut bindings {
-        let meaning = by_name(symbol).or_else(|| by_place.get(symbol).copied());
-        if let (Some(Meaning::Past), Ok(past)) = (meaning, i64::try_from(past)) {
-            *size = past;
-        }
-    }
-    bindings
+pub fn graph_bindings(graph: &Graph, sizes: Sizes, past: usize) -> Bindings {
+    let symbols = graph.inputs().iter().flat_map(|input| graph.ty(*input).shape.iter()).flat_map(Dim::symbols);
+    bound(symbols.map(|symbol| (symbol, graph.interface.symbol(symbol))), sizes, past)
 }
 
-/// The size of each symbol that has one.
-fn bindings(specs: &[InputSpec], sizes: Sizes) -> Bindings {
-    let by_place = by_place(specs);
-    let size = |symbol: &Symbol| match by_name(symbol).or_else(|| by_place.get(symbol).copied()) {
-        Some(Meaning::Rows) => Some(sizes.batch),
-        Some(Meaning::Past) => Some(0),
-        Some(Meaning::Tokens) => Some(sizes.sequence),
-        None => side(symbol, sizes.side),
+/// The size of each symbol that has one, with a past of so many keys.
+pub fn bindings_behind(specs: &[InputSpec], sizes: Sizes, past: usize) -> Bindings {
+    let of = |spec: &'_ InputSpec| -> Vec<(Symbol, SymbolRole)> {
+        let symbols = spec.port.ty.shape.iter().flat_map(Dim::symbols);
+        symbols.map(|symbol| (symbol.clone(), spec.of.symbol(symbol))).collect()
     };
-    let symbols = specs.iter().flat_map(|spec| spec.port.ty.shape.iter()).flat_map(Dim::symbols);
-    symbols.filter_map(|symbol| Some((symbol.clone(), i64::try_from(size(symbol)?).ok()?))).collect()
+    let symbols: Vec<(Symbol, SymbolRole)> = specs.iter().flat_map(of).collect();
+    bound(symbols.iter().map(|(symbol, role)| (symbol, *role)), sizes, past)
+}
+
+fn bindings(specs: &[InputSpec], sizes: Sizes) -> Bindings {
+    bindings_behind(specs, sizes, 0)
+}
+
+fn bound<'a>(symbols: impl Iterator<Item = (&'a Symbol, SymbolRole)>, sizes: Sizes, past: usize) -> Bindings {
+    let size = |symbol: &Symbol, role: SymbolRole| match role {
+        SymbolRole::Rows => Some(sizes.batch),
+        SymbolRole::Past => Some(past),
+        SymbolRole::Tokens | SymbolRole::EncoderTokens | SymbolRole::Samples | SymbolRole::Frames => {
+            Some(sizes.sequence)
+        }
+        // Of colours there are three.
+        SymbolRole::Channels => sizes.side.map(|_| 3),
+        SymbolRole::Height | SymbolRole::Width | SymbolRole::Other => sizes.side.filter(|_| is_plain(symbol)),
+    };
+    symbols.filter_map(|(symbol, role)| Some((symbol.clone(), i64::try_from(size(symbol, role)?).ok()?))).collect()
 }
 
 /// What the symbols of a graph's inputs stand for where the inputs of these names have these sizes.
@@ -199,12 +153,7 @@ pub fn shape_bindings<'a>(graph: &Graph, shapes: impl IntoIterator<Item = (&'a s
     bindings
 }
 
-/// The size of an open dimension of an image: of colours there are three.
-fn side(symbol: &str, side: Option<usize>) -> Option<usize> {
-    side.filter(|_| is_plain(symbol)).map(|side| if symbol.contains("channel") { 3 } else { side })
-}
-
 /// Whether a symbol is a name, and not the text of a computation such as `Max(1, s)`.
-fn is_plain(symbol: &str) -> bool {
+pub fn is_plain(symbol: &str) -> bool {
     symbol.chars().all(|c| c.is_alphanumeric() || c == '_')
 }

@@ -7,6 +7,11 @@ fn port(name: &str, dtype: DType, dims: &[&str]) -> Port {
     Port { name: name.to_owned(), ty: TensorType::new(dtype, shape) }
 }
 
+/// The inputs of a model, whose roles the names tell.
+fn specs(ports: &[Port], ids: &BTreeMap<String, Values>) -> Result<Vec<InputSpec>, InputError> {
+    super::specs(ports, ids, inferred(ports, &[]))
+}
+
 fn bert() -> Vec<InputSpec> {
     let tokens = ["batch_size", "sequence_length"];
     let ports = ["input_ids", "attention_mask", "token_type_ids"].map(|name| port(name, DType::I64, &tokens));

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use planish_artifact::value::ValueInfo;
 use planish_eval::Tensor;
+use planish_ir::InputRole;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
@@ -99,6 +100,7 @@ fn types_and_ranks_are_those_of_the_model() {
     let port = |dtype: &str, shape: &[&str]| Input {
         value: ValueInfo { name: "x".to_owned(), ty: format!("{dtype}[{}]", shape.join(", ")).parse().unwrap() },
         end: None,
+        role: InputRole::Other,
     };
     let given = [("x".to_owned(), Tensor::new(vec![1, 2], vec![0f32; 2]).unwrap())];
     let check = |input: Input| check_types(&given, &[("x".into(), &input)], false).map_err(|e| e.to_string());
@@ -125,8 +127,11 @@ fn files_of_a_folder_are_samples() {
     };
     (1..=6).rev().for_each(|nodes| write(&format!("{nodes}.npz"), nodes));
     fs::write(folder.path().join("notes.md"), "of something else").unwrap();
-    let input =
-        |name: &str, ty: &str| Input { value: ValueInfo { name: name.to_owned(), ty: ty.parse().unwrap() }, end: None };
+    let input = |name: &str, ty: &str| Input {
+        value: ValueInfo { name: name.to_owned(), ty: ty.parse().unwrap() },
+        end: None,
+        role: InputRole::Other,
+    };
     let inputs = [input("x", "f32[nodes, 2]"), input("s", "f32[]")];
     let wanted: Wanted<'_> = inputs.iter().map(|input| (input.value.name.as_str().into(), input)).collect();
     let read = |path: &Path, options: &DataOptions| -> Result<Vec<String>, String> {

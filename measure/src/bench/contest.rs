@@ -300,6 +300,7 @@ impl Contest {
             let graph = Some(part.graph.clone());
             Ok(ReferencePart {
                 graph,
+                interface: artifact.part(part.name)?.interface(),
                 cache: cache.clone(),
                 ..ReferencePart::new(part.name.to_owned(), session, specs)
             })

@@ -228,7 +228,6 @@ fn same_model(one: &Artifact, other: &Artifact) -> bool {
 
 /// Whether a model takes sequences, by the symbols of its inputs.
 pub(super) fn takes_sequences(artifact: &Artifact) -> bool {
-    let inputs = artifact.manifest.parts.iter().flat_map(|part| &part.inputs);
-    let mut symbols = inputs.flat_map(|input| input.value.dims()).flat_map(|dim| dim.symbols());
-    symbols.any(|symbol| is_of_sequence(symbol))
+    let mut roles = artifact.manifest.parts.iter().flat_map(|part| part.symbols.values());
+    roles.any(|role| is_of_sequence(*role))
 }

@@ -15,7 +15,7 @@ use planish_artifact::named;
 use planish_data::inputs::tensor_file;
 use planish_data::{DataOptions, Dataset};
 use planish_eval::Tensor;
-use planish_ir::Graph;
+use planish_ir::{Graph, InputRole};
 use planish_models::Loaded;
 use planish_runtimes::{Runtime, RuntimeError, Session, SessionOptions};
 
@@ -66,7 +66,7 @@ pub(super) fn lengths(
 ) -> Result<Vec<Cell>> {
     let Some((first, _)) = group.first() else { return Ok(Vec::new()) };
     let parts = &first.artifact.manifest.parts;
-    let [_] = parts.as_slice() else {
+    let [part] = parts.as_slice() else {
         bail!("--workload lengths is for models of one part; this one has {}", parts.len())
     };
     let chain = Chain::of(parts);
@@ -74,7 +74,8 @@ pub(super) fn lengths(
     let dataset = Dataset::open(data, &how)?;
     let batches = dataset.batches(&chain, loaded, folder, &how)?;
     let texts = batches.map(|batch| batch.map(|batch| batch.inputs)).collect::<Result<Vec<Inputs>>>()?;
-    if texts.iter().flatten().all(|(name, _)| name != "attention_mask") {
+    let [ids, mask] = [InputRole::TokenIds, InputRole::Mask].map(|role| part.input_of(role).map(|of| &*of.value.name));
+    if texts.iter().flatten().all(|(name, _)| Some(name.as_str()) != mask) {
         bail!("--workload lengths is for models with an attention_mask, which tells padding from tokens");
     }
     let pad = first.artifact.manifest.pad_token_id.unwrap_or(0);
@@ -88,7 +89,7 @@ pub(super) fn lengths(
     let mut trials = Vec::new();
     for &rows in &options.batch {
         for arrangement in [Batches::Arrival, Batches::Buckets] {
-            let (batches, padding) = arranged(&texts, rows, arrangement, pad)?;
+            let (batches, padding) = arranged(&texts, rows, arrangement, (ids.unwrap_or_default(), pad))?;
             let files = match options.isolate {
                 true => written(&batches, &drafts.folder().join(format!("{rows}-{}", arrangement as usize)))?,
                 false => Vec::new(),
@@ -218,8 +219,14 @@ fn written(batches: &[Inputs], folder: &Path) -> Result<Vec<PathBuf>> {
     batches.iter().enumerate().map(write).collect()
 }
 
-/// Texts, [1, tokens] each, in batches of so many rows, padded on the right.
-fn arranged(texts: &[Inputs], rows: usize, arrangement: Batches, pad: i64) -> Result<(Vec<Inputs>, Padding)> {
+/// Texts, [1, tokens] each, in batches of so many rows, padded on the right: token ids by the name of their input and the id of
+/// padding.
+fn arranged(
+    texts: &[Inputs],
+    rows: usize,
+    arrangement: Batches,
+    of_pad: (&str, i64),
+) -> Result<(Vec<Inputs>, Padding)> {
     let length = |text: &Inputs| text.first().and_then(|(_, tensor)| tensor.shape().get(1).copied()).unwrap_or(0);
     let mut order: Vec<&Inputs> = texts.iter().collect();
     if arrangement == Batches::Buckets {
@@ -231,17 +238,17 @@ fn arranged(texts: &[Inputs], rows: usize, arrangement: Batches, pad: i64) -> Re
         let longest = chunk.iter().map(|text| length(text)).max().unwrap_or(0);
         real += chunk.iter().map(|text| length(text)).sum::<usize>();
         padded += chunk.len() * longest;
-        batches.push(batch(chunk, longest, pad)?);
+        batches.push(batch(chunk, longest, of_pad)?);
     }
     Ok((batches, Padding { batches: arrangement, count: order.chunks(rows).len(), real, padded }))
 }
 
 /// Texts below one another, each filled to `longest` tokens: ids by the id of padding, all else by zeros.
-fn batch(texts: &[&Inputs], longest: usize, pad: i64) -> Result<Inputs> {
+fn batch(texts: &[&Inputs], longest: usize, (ids, pad): (&str, i64)) -> Result<Inputs> {
     let names =
         texts.first().map(|text| text.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()).unwrap_or_default();
     let column = |(at, name): (usize, String)| {
-        let fill = if name == "input_ids" { pad } else { 0 };
+        let fill = if name == ids { pad } else { 0 };
         let mut all = Vec::with_capacity(texts.len() * longest);
         let own = texts.first().and_then(|text| text.get(at)).context("texts have the same inputs")?;
         // A cache of nothing, which a decoder begins with.
@@ -275,11 +282,11 @@ mod tests {
     #[test]
     fn batches_are_padded_to_their_longest_text() {
         let texts = [text(1), text(4), text(2), text(4), text(3)];
-        let (batches, padding) = arranged(&texts, 2, Batches::Arrival, 9).unwrap();
+        let (batches, padding) = arranged(&texts, 2, Batches::Arrival, ("input_ids", 9)).unwrap();
         assert_eq!(padding, Padding { batches: Batches::Arrival, count: 3, real: 14, padded: 8 + 8 + 3 });
         assert_eq!(batches[0][0].1.as_i64().unwrap(), [1, 9, 9, 9, 1, 2, 3, 4]);
         assert_eq!(batches[0][1].1.as_i64().unwrap(), [1, 0, 0, 0, 1, 1, 1, 1]);
-        let (batches, padding) = arranged(&texts, 2, Batches::Buckets, 9).unwrap();
+        let (batches, padding) = arranged(&texts, 2, Batches::Buckets, ("input_ids", 9)).unwrap();
         assert_eq!((padding.real, padding.padded), (14, 4 + 8 + 4));
         assert_eq!(batches[0][0].1.as_i64().unwrap(), [1, 9, 1, 2]);
         assert_eq!(batches[2][0].1.shape(), [1, 4]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use planish_artifact::verification::Tolerances;
-use planish_data::inputs::specs;
+use planish_data::inputs::session_specs;
 use planish_eval::Tensor;
 use planish_ir::{DType, text};
 use planish_runtimes::{
@@ -105,7 +105,7 @@ fn cells(is_stale: bool) -> Vec<Cell> {
     let graph = text::parse(graph, &text::no_files).unwrap();
     let (model, threads) = (Model::Graph(&graph), SessionOptions::default());
     let session = ReferenceRuntime::default().load(model, threads).unwrap();
-    let specs = specs(session.inputs(), &BTreeMap::new()).unwrap();
+    let specs = session_specs(session.as_ref(), &BTreeMap::new()).unwrap();
     let mut source = ReferenceModel::new(vec![ReferencePart::new("model".to_owned(), session, specs)], None);
     let contestant = Contestant::load("a", "f32", &Replays { is_stale }, model, threads, 0, Tolerances::F32);
     let options = BenchOptions {

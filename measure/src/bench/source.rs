@@ -4,13 +4,16 @@
 //! contestant's outputs are compared, and the reference takes a time that does not grow with the batch.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use planish_artifact::chain::Tensors;
 use planish_artifact::named;
 use planish_check::verify::{continued, first_tokens, per_token};
-use planish_data::inputs::{InputError, InputSpec, Sampling, has_cache, has_sequence, is_rows, seeded_inputs};
+use planish_data::inputs::{
+    InputError, InputSpec, Sampling, has_cache, has_sequence, interface_of, is_plain, seeded_inputs,
+};
 use planish_eval::Tensor;
-use planish_ir::{Dim, Graph};
+use planish_ir::{Dim, Graph, InputRole, Interface, PartInterface, SymbolRole};
 use planish_runtimes::{Port, RuntimeError, Session};
 
 use super::document::CellShape;
@@ -43,6 +46,8 @@ pub struct ReferencePart {
     pub session: Box<dyn Session>,
     /// The inputs of the part and their values.
     pub specs: Vec<InputSpec>,
+    /// What its tensors are.
+    pub(crate) interface: PartInterface,
     /// The graph of the part, to count what a run computes.
     pub(crate) graph: Option<Graph>,
     /// Where outputs of earlier benchmarks are; absent where there is no such place.
@@ -60,6 +65,8 @@ pub(crate) struct Run {
     pub(crate) expected: Result<Vec<(String, Tensor)>, String>,
     /// The outputs that have something for each token, and the axis of these.
     pub(crate) per_token: Vec<(String, usize)>,
+    /// What the tensors of the part are.
+    pub(crate) of: Arc<PartInterface>,
 }
 
 impl ReferenceModel {
@@ -72,11 +79,13 @@ impl ReferenceModel {
     /// What is run at every batch size and sequence length that is asked for, or on the inputs that were given.
     pub(crate) fn all_runs(&mut self, batches: &[usize], asked: &[usize], seed: u64) -> Result<Vec<Run>, InputError> {
         if let (Some(inputs), [part]) = (self.given.clone(), self.parts.as_mut_slice()) {
-            let sizes = inputs.iter().find(|(name, _)| name == "input_ids").or(inputs.first());
+            let input = |role: InputRole| inputs.iter().find(|(name, _)| part.interface.input(name) == role);
+            let ids = input(InputRole::TokenIds).or_else(|| input(InputRole::DecoderTokenIds));
+            let sizes = ids.or(inputs.first());
             let size = |axis: usize| sizes.and_then(|(_, tensor)| tensor.shape().get(axis).copied());
-            let seq = size(1).filter(|_| inputs.iter().any(|(name, _)| name == "input_ids"));
+            let seq = size(1).filter(|_| ids.is_some());
             // Where some tokens are padding, no number of tokens is that of all rows.
-            let mask = inputs.iter().find(|(name, _)| name == "attention_mask").and_then(|(_, mask)| mask.as_i64());
+            let mask = input(InputRole::Mask).and_then(|(_, mask)| mask.as_i64());
             let tokens = seq.filter(|_| mask.is_none_or(|mask| mask.iter().all(|real| *real == 1)));
             let ports = part.session.inputs().iter().map(|port| (port.name.as_str(), &port.ty.shape[..]));
             let batch = match Sampling::of_dims(ports) {
@@ -157,6 +166,7 @@ impl Run {
             inputs: all(&self.inputs),
             expected: self.expected.as_ref().map(|expected| all(expected)).map_err(String::clone),
             per_token: self.per_token.clone(),
+            of: Arc::clone(&self.of),
         })
     }
 }
@@ -174,7 +184,8 @@ impl ReferencePart {
     /// A part whose outputs are not kept from one benchmark to the next.
     #[must_use]
     pub fn new(name: String, session: Box<dyn Session>, specs: Vec<InputSpec>) -> Self {
-        Self { name, session, specs, graph: None, cache: None }
+        let interface = PartInterface::clone(&interface_of(&specs));
+        Self { name, session, specs, interface, graph: None, cache: None }
     }
 
     /// Whether the first dimension of every input and output, and no other, is the number of rows.
@@ -186,7 +197,8 @@ impl ReferencePart {
             let mut others = port.ty.shape.iter().skip(1).flat_map(Dim::symbols);
             first(port).as_ref() == Some(&rows) && others.all(|symbol| *symbol != rows)
         };
-        is_rows(&rows) && ports().all(is_own)
+        let role = self.interface.symbol(&rows);
+        role == SymbolRole::Rows && is_plain(&rows) && ports().all(is_own)
     }
 
     /// The outputs for some inputs.
@@ -201,7 +213,8 @@ impl ReferencePart {
 
     fn run(&mut self, part: usize, shape: CellShape, inputs: Vec<(String, Tensor)>) -> Run {
         let expected = self.outputs(&inputs).map_err(|error| error.to_string());
-        Run { part, shape, inputs, expected, per_token: per_token(self.session.as_ref()) }
+        let per_token = per_token(self.session.as_ref(), &self.interface);
+        Run { part, shape, inputs, expected, per_token, of: Arc::new(self.interface.clone()) }
     }
 
     /// Inputs of new tokens; what earlier parts took or gave is as they have it.
@@ -233,10 +246,10 @@ fn decoder(
     let inputs = seeded_inputs(&part.specs, shape.batch, seq + usize::from(room), seed, false)?;
     let prompt = CellShape { part: Some("prompt".to_owned()), ..shape };
     let step = CellShape { part: Some("step".to_owned()), tokens: Some(1), past: seq, ..shape };
-    let prompt = part.run(0, prompt, first_tokens(&inputs, seq));
+    let prompt = part.run(0, prompt, first_tokens(&inputs, seq, &part.interface));
     // A prompt that fails says why, and leaves nothing to continue from.
     let step = match &prompt.expected {
-        Ok(given) if room => Some(part.run(0, step, continued(&inputs, seq, given))),
+        Ok(given) if room => Some(part.run(0, step, continued(&inputs, seq, given, &part.interface.clone()))),
         _ => None,
     };
     Ok([prompt].into_iter().chain(step).collect())
@@ -251,7 +264,8 @@ fn encoder_decoder(
     room: bool,
     seed: u64,
 ) -> Result<Vec<Run>, InputError> {
-    let (mut known, batch) = (Tensors::default(), shape.batch);
+    let all = parts.iter().map(|part| (part.name.clone(), part.interface.clone())).collect();
+    let (mut known, batch) = (Tensors::new(Interface { parts: all }), shape.batch);
     let mut runs: Vec<Run> = Vec::new();
     for (index, part) in parts.iter_mut().enumerate() {
         let cached = has_cache(&part.specs);

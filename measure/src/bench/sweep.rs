@@ -14,12 +14,11 @@ use planish_runtimes::{RuntimeError, Session};
 use super::contestant::Place;
 use super::document::{Accuracy, Cell, CellShape};
 use super::energy::{Meters, Rapl};
-use super::gpu;
 use super::job::Job;
 use super::rounds::take_turns;
 use super::source::Run;
 use super::table::significant;
-use super::{BenchOptions, Contestant, ReferenceModel, work};
+use super::{BenchOptions, Contestant, ReferenceModel, gpu, work};
 
 /// What to do where a run fails on inputs that may not fit.
 const MADE_UP: &str = "; the inputs are made from a seed, and need not fit this model: --inputs FILE gives the tensors of a run (.safetensors or \
@@ -202,7 +201,8 @@ fn gate(contestant: &mut Contestant, run: &Run) -> (Option<Accuracy>, Option<Str
             return (None, Some(format!("it gives none of the outputs of the model: {names}")));
         }
     }
-    let reports = compare(&expected, &actual, inputs, &run.per_token, &contestant.logits, contestant.tolerances);
+    let reports =
+        compare(&expected, &actual, inputs, &run.per_token, (&run.of, &contestant.logits), contestant.tolerances);
     let miss = reports.iter().find_map(|report| Some(format!("{}: {}", report.output, report.miss.as_ref()?)));
     (worst(&reports), miss)
 }
@@ -232,6 +232,7 @@ mod tests {
 
     use super::*;
     use crate::bench::{Document, Environment, ReferencePart};
+    use planish_data::inputs::session_specs;
 
     fn file(name: &str) -> PathBuf {
         PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/onnx")).join(name)
@@ -265,7 +266,7 @@ mod tests {
             panic!("it is in this process")
         };
         let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: ids, pad: None })]);
-        let specs = specs(session.inputs(), &ids).unwrap();
+        let specs = session_specs(session.as_ref(), &ids).unwrap();
         let mut source = ReferenceModel::new(vec![ReferencePart::new("model".to_owned(), session, specs)], None);
         let mut seen = Seen::default();
         let cells = sweep(contestants, &mut source, &options(), &mut seen).unwrap();

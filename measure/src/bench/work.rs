@@ -1,12 +1,11 @@
 //! What a run computes and reads, counted on graphs.
 
-use planish_data::inputs::{Sizes, port_bindings, shape_bindings};
+use planish_data::inputs::{Sizes, graph_bindings, shape_bindings};
 use planish_eval::Tensor;
 use planish_ir::cost::{Cost, costs};
 use planish_ir::{Bindings, Graph, ValueId};
 
 use super::figures::Work;
-use crate::inspect::ports;
 
 /// The work of a run on these inputs, which gives these outputs: the operations of the products of `model`, and the weights of
 /// `graph`, which computes the same in some form. `None` where a node of one of them cannot be counted.
@@ -27,7 +26,7 @@ pub(crate) fn work(
 /// also where the size of an input or output does not follow from these numbers.
 pub(super) fn work_of_rows(model: &Graph, graph: &Graph, rows: usize, tokens: usize, past: usize) -> Option<Work> {
     let sizes = Sizes { batch: rows, sequence: tokens, side: None };
-    let bindings = |graph: &Graph| port_bindings(&ports(graph), sizes, past);
+    let bindings = |graph: &Graph| graph_bindings(graph, sizes, past);
     let of_model = bindings(model);
     let flops = total(model, &of_model)?.product_flops;
     let bytes = |value: ValueId| {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use planish_artifact::chain::CACHE;
 use planish_compiler::source::modules::{Modules, NodeNames};
 use planish_data::inputs::Sizes;
 use planish_ir::cost::{Cost, Costs, costs, stored_bytes};
@@ -242,7 +241,7 @@ fn cache_bytes(graph: &Graph, bound: &Bindings) -> Option<u64> {
 
 /// Whether an input has cached keys or values.
 pub(super) fn is_cache(graph: &Graph, input: ValueId) -> bool {
-    graph.value(input).name.starts_with(CACHE)
+    graph.interface.input(&graph.value(input).name).cache().is_some()
 }
 
 /// The bytes of an input.

@@ -1,12 +1,11 @@
 //! The memory that a run of a model needs beside inputs and weights.
 
-use planish_data::inputs::{Sizes, port_bindings};
+use planish_data::inputs::{Sizes, graph_bindings};
 use planish_ir::{Bindings, Graph};
 use planish_runtimes::cuda::{PlannedBuffer, plan_nodes, plan_run};
 use serde::Serialize;
 
 use super::Opened;
-use super::sizes::ports;
 
 /// The plans of the parts of a model for sizes of its inputs.
 #[derive(Debug, Serialize)]
@@ -97,7 +96,7 @@ impl Opened {
 
 /// What the symbols of the inputs stand for.
 pub(super) fn bindings(graph: &Graph, sizes: Sizes, past: usize) -> Bindings {
-    port_bindings(&ports(graph), sizes, past)
+    graph_bindings(graph, sizes, past)
 }
 
 fn described(buffer: &PlannedBuffer, all: &[PlannedBuffer]) -> BufferMemory {

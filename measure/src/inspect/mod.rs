@@ -41,7 +41,6 @@ pub use engine::{EngineInspection, engines};
 pub use kernels::{Gpu, KernelRow, KernelWork, Kernels, LAUNCH_US, PartKernels, REACHED};
 pub use memory::{Memory, PartMemory, PlanError};
 pub use picture::Picture;
-pub(crate) use sizes::ports;
 pub use sizes::{Asked, IMAGE_SIDE};
 pub(crate) use svg::escaped;
 pub use svg::svg;

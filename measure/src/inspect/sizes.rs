@@ -39,7 +39,7 @@ const SEQUENCE: usize = 128;
 impl Opened {
     /// Which sizes some part leaves open.
     pub(crate) fn open_sizes(&self) -> Open {
-        let parts = self.graphs.iter().map(|(_, graph)| open_sizes(&ports(graph)));
+        let parts = self.graphs.iter().map(|(_, graph)| open_sizes(graph));
         parts.fold(Open::default(), |all, one| Open {
             rows: all.rows || one.rows,
             tokens: all.tokens || one.tokens,

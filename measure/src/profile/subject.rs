@@ -4,14 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use planish_artifact::backend::Backend;
-use planish_artifact::backend::LOCAL;
-use planish_artifact::backend::other_profiler;
-use planish_artifact::runtime;
-use planish_artifact::{Artifact, MANIFEST};
+use planish_artifact::backend::{Backend, LOCAL, other_profiler};
+use planish_artifact::{Artifact, MANIFEST, runtime};
 use planish_check::verify::input_specs;
 use planish_compiler::source::SourceModel;
-use planish_data::inputs::{InputError, InputSpec, Sizes, Values, inputs_behind, may_not_fit, port_bindings, specs};
+use planish_data::inputs::{InputError, InputSpec, Sizes, Values, graph_bindings, inputs_behind, may_not_fit, specs};
 use planish_eval::Tensor;
 use planish_ir::{Bindings, Graph};
 use planish_models::LoadOptions;
@@ -20,7 +17,7 @@ use planish_runtimes::{Model, Port, ProfiledSession, Profiler, Runtime, Session,
 
 use super::ProfileOptions;
 use crate::bench::Start;
-use crate::inspect::{Opened, ports};
+use crate::inspect::Opened;
 
 /// What a user asks for cannot be profiled: the text says why and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +96,7 @@ impl Subject {
 
     /// What the symbols of the inputs of a part stand for.
     pub(super) fn bindings(&self, part: &str, sizes: Sizes, past: usize) -> Result<Bindings> {
-        Ok(port_bindings(&ports(self.graph(part)?), sizes, past))
+        Ok(graph_bindings(self.graph(part)?, sizes, past))
     }
 
     pub(super) fn load(&self, part: &str, options: SessionOptions) -> Result<Box<dyn Session>> {
@@ -183,7 +180,7 @@ impl Subject {
         let open: Vec<Port> = session.inputs().iter().filter(is_open).cloned().collect();
         match &self.source {
             Source::Artifact(artifact) => input_specs(&open, artifact.part(part)?, artifact.manifest.pad_token_id),
-            Source::Onnx(_, ids) => Ok(specs(&open, ids)?),
+            Source::Onnx(_, ids) => Ok(specs(&open, ids, self.graph(part)?.interface.clone())?),
         }
     }
 }

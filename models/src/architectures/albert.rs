@@ -7,6 +7,7 @@ use crate::checkpoint::config::Size;
 use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation, LayerNames};
 use crate::layers::heads::{self, MaskedLm, SecondBias};
+use crate::names;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -80,10 +81,10 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
     let pool = |b: &mut Builder<'_>| heads::pool(b, s.hidden, x, "pooler", Activation::TANH);
     match task {
         Task::FeatureExtraction => {
-            b.graph.add_output("last_hidden_state", x);
+            b.give(names::HIDDEN, x);
             if b.tensors.contains("pooler.weight") {
                 let pooled = pool(b)?;
-                b.graph.add_output("pooler_output", pooled);
+                b.give(names::POOLED, pooled);
             }
         }
         Task::FillMask => heads::fill_mask(

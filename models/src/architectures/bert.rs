@@ -6,6 +6,7 @@ use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation, LayerNames, Settings};
 use crate::layers::heads::{self, MaskedLm, SecondBias};
+use crate::names;
 use crate::{ModelError, Task};
 use planish_ir::ValueId;
 
@@ -169,9 +170,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
 /// Adds the inputs: the embeddings of tokens, types and positions, [batch_size, sequence_length, embedded], and the mask.
 pub(crate) fn embeddings(b: &mut Builder<'_>, s: &Settings) -> Result<(ValueId, ValueId), ModelError> {
     let types = token_types(b)?;
-    let input_ids = b.input("input_ids", s.vocabulary.signed());
-    let attention_mask = b.input("attention_mask", 2);
-    let token_type_ids = b.input("token_type_ids", types.signed());
+    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
+    let attention_mask = b.input(names::ATTENTION_MASK, 2);
+    let token_type_ids = b.input(names::TOKEN_TYPES, types.signed());
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.embedded)?;
     let types = b.embedding(token_type_ids, "embeddings.token_type_embeddings", types, s.embedded)?;
@@ -181,10 +182,10 @@ pub(crate) fn embeddings(b: &mut Builder<'_>, s: &Settings) -> Result<(ValueId, 
 
 /// `last_hidden_state`, and `pooler_output` where the checkpoint has a pooler.
 pub(crate) fn features(b: &mut Builder<'_>, s: &Settings, hidden: ValueId) -> Result<(), ModelError> {
-    b.graph.add_output("last_hidden_state", hidden);
+    b.give(names::HIDDEN, hidden);
     if b.tensors.contains("pooler.dense.weight") {
         let pooled = heads::pool(b, s.hidden, hidden, "pooler.dense", Activation::TANH)?;
-        b.graph.add_output("pooler_output", pooled);
+        b.give(names::POOLED, pooled);
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use crate::checkpoint::config::Config;
 use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation, LayerNames, Settings};
 use crate::layers::heads::{self, MaskedLm};
+use crate::names;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -83,8 +84,8 @@ fn settings(config: &Config<'_>) -> Result<Settings, ModelError> {
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
     let s = settings(b.config)?;
-    let input_ids = b.input("input_ids", s.vocabulary.signed());
-    let attention_mask = b.input("attention_mask", 2);
+    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
+    let attention_mask = b.input(names::ATTENTION_MASK, 2);
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
     let positions = encoder::absolute_positions(b, &s)?;
@@ -92,7 +93,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
     let hidden = encoder::layers(b, &s, &LAYER, x, mask)?;
 
     match task {
-        Task::FeatureExtraction => b.graph.add_output("last_hidden_state", hidden),
+        Task::FeatureExtraction => b.give(names::HIDDEN, hidden),
         Task::FillMask => heads::fill_mask(
             b,
             &s,

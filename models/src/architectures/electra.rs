@@ -6,6 +6,7 @@ use crate::architectures::bert::{self, Defaults, LAYER};
 use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation};
 use crate::layers::heads::{self, MaskedLm};
+use crate::names;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -38,7 +39,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
     }
     let hidden = encoder::layers(b, &s, &LAYER, x, mask)?;
     match task {
-        Task::FeatureExtraction => b.graph.add_output("last_hidden_state", hidden),
+        Task::FeatureExtraction => b.give(names::HIDDEN, hidden),
         Task::FillMask => heads::fill_mask(
             b,
             &s,

@@ -7,6 +7,7 @@ use crate::architectures::llama;
 use crate::layers::blocks::{self, Defaults, Encoded, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::{heads, rope};
+use crate::names;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -44,13 +45,13 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
     let embed = |b: &mut Builder<'_>, ids| b.embedding(ids, EMBEDDINGS, s.vocabulary, s.hidden);
     let Encoded { hidden, interface, .. } = blocks::encoder(b, &s, embed)?;
     if task == Task::FeatureExtraction {
-        b.graph.add_output("last_hidden_state", hidden);
+        b.give(names::HIDDEN, hidden);
         return Ok(interface);
     }
     let tied = b.config.boolean("tie_word_embeddings", false)?;
     let embeddings = format!("{EMBEDDINGS}.weight");
     let weight = heads::vocabulary_weight(b, HEAD, &embeddings, tied, [s.vocabulary, s.hidden])?;
     let logits = b.emit(Linear::new(hidden, weight, None), HEAD)?;
-    b.graph.add_output("logits", logits);
+    b.give(names::LOGITS, logits);
     Ok(interface)
 }

@@ -13,6 +13,7 @@ use crate::layers::heads;
 use crate::layers::norm::Norm;
 use crate::layers::rope::{self, Layers};
 use crate::layers::windows::Windows;
+use crate::names;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -141,7 +142,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
         s.norm.apply(b, x, "embeddings.norm", s.hidden, s.eps)
     })?;
     match task {
-        Task::FeatureExtraction => b.graph.add_output("last_hidden_state", hidden),
+        Task::FeatureExtraction => b.give(names::HIDDEN, hidden),
         Task::FillMask => {
             let x = head.apply(b, &s, hidden)?;
             let tied = b.config.boolean("tie_word_embeddings", true)?;
@@ -149,7 +150,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
             let weight = heads::vocabulary_weight(b, "decoder", &embeddings, tied, [s.vocabulary, s.hidden])?;
             let bias = if head.decoder_bias { Some(b.weight(&["decoder.bias"], &[s.vocabulary])?) } else { None };
             let logits = b.emit(Linear::new(x, weight, bias), "decoder")?;
-            b.graph.add_output("logits", logits);
+            b.give(names::LOGITS, logits);
         }
         Task::TextClassification => {
             let pooled = match head.mean {

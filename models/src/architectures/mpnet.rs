@@ -11,6 +11,7 @@ use crate::layers::builder::{Builder, SEQUENCE};
 use crate::layers::encoder::{self, Activation, LayerNames};
 use crate::layers::heads::{self, MaskedLm, SecondBias};
 use crate::layers::relative::{self, Buckets};
+use crate::names;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -62,8 +63,8 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
     if max_positions == 0 {
         return Err(b.config.error(format!("{} leaves no position after that of padding", s.positions)));
     }
-    let input_ids = b.input("input_ids", s.vocabulary.signed());
-    let attention_mask = b.input("attention_mask", 2);
+    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
+    let attention_mask = b.input(names::ATTENTION_MASK, 2);
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
     let ids = roberta::position_ids(b, input_ids, PADDING)?;
@@ -79,7 +80,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
         x = encoder::layer(b, &s, &LAYER, &format!("{}.{i}", LAYER.layers), x, (mask, Some(bias)))?;
     }
     match task {
-        Task::FeatureExtraction => b.graph.add_output("last_hidden_state", x),
+        Task::FeatureExtraction => b.give(names::HIDDEN, x),
         Task::FillMask => heads::fill_mask(
             b,
             &s,

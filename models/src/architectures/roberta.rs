@@ -9,6 +9,7 @@ use crate::architectures::bert::{self, Defaults, LAYER};
 use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation, Settings};
 use crate::layers::heads::{self, MaskedLm, SecondBias};
+use crate::names;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -62,8 +63,8 @@ fn build(b: &mut Builder<'_>, task: Task, default_vocabulary: usize) -> Result<I
     };
     let types = bert::token_types(b)?;
 
-    let input_ids = b.input("input_ids", s.vocabulary.signed());
-    let attention_mask = b.input("attention_mask", 2);
+    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
+    let attention_mask = b.input(names::ATTENTION_MASK, 2);
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
     // Every token is of type 0.

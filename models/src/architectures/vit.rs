@@ -10,6 +10,7 @@ use crate::checkpoint::config::{Config, Size};
 use crate::layers::builder::{BATCH, Builder};
 use crate::layers::encoder::Activation;
 use crate::layers::heads;
+use crate::names;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -139,7 +140,8 @@ fn embeddings(b: &mut Builder<'_>, s: &Settings) -> Result<ValueId, ModelError> 
     let batch = Dim::symbol(BATCH);
     let ([height, width], [tall, wide]) = (s.image, s.patch);
     let (rows, columns) = (height / tall, width / wide);
-    let pixels = b.floats("pixel_values", [batch.clone(), dim(s.channels.value), dim(height), dim(width)]);
+    let pixels =
+        b.floats(names::PIXELS.0, names::PIXELS.1, [batch.clone(), dim(s.channels.value), dim(height), dim(width)]);
 
     // The patches do not overlap, so their convolution is a linear layer of their pixels.
     let parts = [dim(s.channels.value), dim(rows), dim(tall), dim(columns), dim(wide)];
@@ -188,14 +190,14 @@ fn block(b: &mut Builder<'_>, s: &Settings, x: ValueId, path: &str) -> Result<Va
 
 /// `last_hidden_state`, and `pooler_output` where the checkpoint has a pooler.
 fn features(b: &mut Builder<'_>, s: &Settings, hidden: ValueId) -> Result<(), ModelError> {
-    b.graph.add_output("last_hidden_state", hidden);
+    b.give(names::HIDDEN, hidden);
     let activation = Activation::read(b.config, "pooler_act", "tanh")?;
     let size = b.config.size_or("pooler_output_size", s.hidden)?;
     if b.tensors.contains("pooler.dense.weight") {
         let first = heads::first_token(b, hidden, "pooler.dense")?;
         let pooled = b.linear(first, "pooler.dense", size, s.hidden)?;
         let active = activation.apply(b, pooled, "pooler.dense.activation")?;
-        b.graph.add_output("pooler_output", active);
+        b.give(names::POOLED, active);
     }
     Ok(())
 }

@@ -4,19 +4,15 @@
 use std::collections::HashMap;
 
 use planish_ir::ops::{Binary, BinaryKind, Embedding, Flag, LayerNorm, Linear, Real, RmsNorm, Split};
-use planish_ir::{DType, Dim, Graph, Op, Origin, Shape, TensorType, ValueId, Weight};
+use planish_ir::{DType, Dim, Graph, InputRole, Op, Origin, OutputRole, PartRole, Shape, TensorType, ValueId, Weight};
 
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::quantized::Quantization;
 use crate::checkpoint::tensors::Tensors;
+use crate::names::{self, Named};
 use crate::{Checkpoint, IdRange, ModelError, Part};
 
-/// The name of the batch dimension, as Optimum has it.
-pub(crate) const BATCH: &str = "batch_size";
-/// The name of the dimension of token positions, as Optimum has it.
-pub(crate) const SEQUENCE: &str = "sequence_length";
-/// The name of the dimension of a cache's positions, as Optimum has it.
-pub(crate) const PAST: &str = "past_sequence_length";
+pub(crate) use crate::names::{BATCH, PAST, SEQUENCE};
 
 pub(crate) struct Builder<'a> {
     pub(crate) graph: Graph,
@@ -52,7 +48,9 @@ impl<'a> Builder<'a> {
     }
 
     /// Ends a part of the model; the next begins with an empty graph.
-    pub(crate) fn finish(&mut self, name: &'static str) {
+    pub(crate) fn finish(&mut self, role: PartRole) {
+        self.graph.interface.role = role;
+        let name = names::part(role).unwrap_or_else(|| unreachable!("the parts that models have are named"));
         let empty = Graph::new(&self.graph.name);
         let graph = std::mem::replace(&mut self.graph, empty);
         self.parts.push(Part { name, graph, id_ranges: std::mem::take(&mut self.id_ranges) });
@@ -62,26 +60,50 @@ impl<'a> Builder<'a> {
     /// The parts of the model: those that were finished, or the whole of it.
     pub(crate) fn into_parts(mut self) -> Vec<Part> {
         if self.parts.is_empty() {
-            self.finish("model");
+            self.finish(PartRole::Model);
         }
         self.parts
     }
 
     /// An input of ids from 0 up to, not including, `end`: i64[batch_size, sequence_length].
-    pub(crate) fn input(&mut self, name: &str, end: i64) -> ValueId {
-        self.ids(name, [Dim::symbol(BATCH), Dim::symbol(SEQUENCE)], end)
+    pub(crate) fn input(&mut self, input: Named<InputRole>, end: i64) -> ValueId {
+        self.ids(input, [Dim::symbol(BATCH), Dim::symbol(SEQUENCE)], end)
     }
 
     /// An input of ids from 0 up to, not including, `end`.
-    pub(crate) fn ids(&mut self, name: &str, dims: impl IntoIterator<Item = Dim>, end: i64) -> ValueId {
-        let shape = Shape::new(dims);
+    pub(crate) fn ids(
+        &mut self,
+        (name, role): Named<InputRole>,
+        dims: impl IntoIterator<Item = Dim>,
+        end: i64,
+    ) -> ValueId {
         self.id_ranges.push(IdRange { input: name.to_owned(), end });
-        self.graph.add_input(name, TensorType::new(DType::I64, shape), Origin::Unknown)
+        self.add_input(name, role, DType::I64, dims)
     }
 
     /// An input of 32 bit floats.
-    pub(crate) fn floats(&mut self, name: &str, dims: impl IntoIterator<Item = Dim>) -> ValueId {
-        self.graph.add_input(name, TensorType::new(DType::F32, Shape::new(dims)), Origin::Unknown)
+    pub(crate) fn floats(&mut self, name: &str, role: InputRole, dims: impl IntoIterator<Item = Dim>) -> ValueId {
+        self.add_input(name, role, DType::F32, dims)
+    }
+
+    /// An input, stated in the interface with the symbols of its dimensions.
+    fn add_input(&mut self, name: &str, role: InputRole, dtype: DType, dims: impl IntoIterator<Item = Dim>) -> ValueId {
+        let shape = Shape::new(dims);
+        let symbols = shape.iter().flat_map(Dim::symbols).map(|symbol| (symbol.clone(), names::symbol(symbol)));
+        self.graph.interface.symbols.extend(symbols);
+        self.graph.interface.inputs.insert(name.to_owned(), role);
+        self.graph.add_input(name, TensorType::new(dtype, shape), Origin::Unknown)
+    }
+
+    /// Makes a value an output.
+    pub(crate) fn output(&mut self, name: &str, role: OutputRole, value: ValueId) {
+        self.graph.interface.outputs.insert(name.to_owned(), role);
+        self.graph.add_output(name, value);
+    }
+
+    /// Makes a value the output of a fixed name.
+    pub(crate) fn give(&mut self, (name, role): Named<OutputRole>, value: ValueId) {
+        self.output(name, role, value);
     }
 
     /// A weight under the first of several names that is stored; it takes the first name.

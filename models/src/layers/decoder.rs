@@ -10,6 +10,8 @@ use crate::checkpoint::config::Size;
 use crate::layers::attention::{Heads, Scores, Text, attention};
 use crate::layers::builder::{BATCH, Builder, PAST, SEQUENCE};
 use crate::layers::heads;
+use crate::names;
+use crate::names::CacheOf;
 
 /// The projection to the vocabulary.
 const HEAD: &str = "lm_head";
@@ -50,11 +52,11 @@ impl Decoder {
         source: Positions,
         heads: Heads,
     ) -> Result<Self, ModelError> {
-        let input_ids = b.input("input_ids", vocabulary.signed());
+        let input_ids = b.input(names::INPUT_IDS, vocabulary.signed());
         let keys = Dim::symbol(PAST).checked_add(&Dim::symbol(SEQUENCE)).unwrap_or_default();
-        let attention_mask = b.ids("attention_mask", [Dim::symbol(BATCH), keys], 2);
+        let attention_mask = b.ids(names::ATTENTION_MASK, [Dim::symbol(BATCH), keys], 2);
         let position_ids = match source {
-            Positions::Given => b.input("position_ids", positions.signed()),
+            Positions::Given => b.input(names::POSITION_IDS, positions.signed()),
             Positions::Counted => counted(b, attention_mask)?,
         };
         let mask = b.emit(Cast { x: attention_mask, to: DType::Bool }, "attention_mask.bool")?;
@@ -81,10 +83,11 @@ impl Decoder {
 
     /// Adds the outputs: `logits`, then the cache.
     pub(crate) fn finish(self, b: &mut Builder<'_>, logits: ValueId) -> Interface {
-        b.graph.add_output("logits", logits);
-        for (layer, [key, value]) in self.present.into_iter().enumerate() {
-            b.graph.add_output(&format!("present.{layer}.key"), key);
-            b.graph.add_output(&format!("present.{layer}.value"), value);
+        b.give(names::LOGITS, logits);
+        for (layer, values) in self.present.into_iter().enumerate() {
+            for ((name, role), value) in CacheOf::Model.present(layer).into_iter().zip(values) {
+                b.output(&name, role, value);
+            }
         }
         Interface {
             max_positions: Some(self.positions.value),
@@ -109,11 +112,10 @@ impl Text for Decoder {
     ) -> Result<ValueId, ModelError> {
         let layer = self.present.len();
         let Heads { keys, size, .. } = self.heads;
-        let mut past = |what: &str| {
+        let [past_key, past_value] = CacheOf::Model.past(layer).map(|(name, role)| {
             let dims = [Dim::symbol(BATCH), keys.signed().into(), Dim::symbol(PAST), size.signed().into()];
-            b.floats(&format!("past_key_values.{layer}.{what}"), dims)
-        };
-        let (past_key, past_value) = (Some(past("key")), Some(past("value")));
+            Some(b.floats(&name, role, dims))
+        });
         let attention = Attention {
             past_key,
             past_value,
@@ -133,7 +135,7 @@ impl Text for Decoder {
 
 /// The number of tokens before each new one, padding not counted: i64[batch_size, sequence_length].
 fn counted(b: &mut Builder<'_>, attention_mask: ValueId) -> Result<ValueId, ModelError> {
-    const MODULE: &str = "position_ids";
+    const MODULE: &str = names::POSITION_IDS.0;
     let up_to = b.emit(CumSum { x: attention_mask, axis: 1 }, MODULE)?;
     let end = b.graph.ty(attention_mask).shape[1].clone();
     let up_to = b.emit(Slice { x: up_to, axis: 1, start: Dim::symbol(PAST), end }, MODULE)?;

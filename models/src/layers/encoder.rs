@@ -10,6 +10,7 @@ use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::attention::{Heads, Scores, Text, attention};
 use crate::layers::builder::{Builder, SEQUENCE};
+use crate::names;
 use crate::{ModelError, Task};
 
 /// The tasks of an encoder of text.
@@ -171,8 +172,8 @@ pub(crate) struct TextEncoder {
 impl TextEncoder {
     /// Adds the inputs `input_ids` and `attention_mask`.
     pub(crate) fn new(b: &mut Builder<'_>, vocabulary: Size, heads: Heads) -> Result<Self, ModelError> {
-        let input_ids = b.input("input_ids", vocabulary.signed());
-        let attention_mask = b.input("attention_mask", 2);
+        let input_ids = b.input(names::INPUT_IDS, vocabulary.signed());
+        let attention_mask = b.input(names::ATTENTION_MASK, 2);
         Ok(Self { input_ids, heads, mask: mask(b, attention_mask)? })
     }
 }

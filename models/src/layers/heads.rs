@@ -7,6 +7,7 @@ use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::{BATCH, Builder, SEQUENCE};
 use crate::layers::encoder::{Activation, Settings};
+use crate::names;
 
 /// The first token of each sequence: [batch_size, sequence_length, hidden] to [batch_size, hidden].
 pub(crate) fn first_token(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
@@ -44,7 +45,7 @@ pub(crate) fn pool(
 pub(crate) fn classify(b: &mut Builder<'_>, hidden: Size, x: ValueId, module: &str) -> Result<(), ModelError> {
     let labels = b.config.labels()?;
     let logits = b.linear(x, module, labels, hidden)?;
-    b.graph.add_output("logits", logits);
+    b.give(names::LOGITS, logits);
     Ok(())
 }
 
@@ -57,10 +58,10 @@ pub(crate) fn answer(b: &mut Builder<'_>, hidden: Size, x: ValueId, module: &str
     let logits = b.linear(x, module, labels, hidden)?;
     let split = Split { x: logits, axis: 2, sizes: vec![1, 1] };
     let halves = b.graph.emit(split, &format!("{module}.split"), Origin::Module(module.into()))?;
-    for (half, name) in halves.into_iter().zip(["start_logits", "end_logits"]) {
+    for (half, (name, role)) in halves.into_iter().zip([names::START_LOGITS, names::END_LOGITS]) {
         let shape = Shape::new([Dim::symbol(BATCH), Dim::symbol(SEQUENCE)]);
         let logits = b.emit(Reshape { x: half, shape }, &format!("{module}.{name}"))?;
-        b.graph.add_output(name, logits);
+        b.output(name, role, logits);
     }
     Ok(())
 }
@@ -118,7 +119,7 @@ pub(crate) fn fill_mask(b: &mut Builder<'_>, s: &Settings, x: ValueId, names: &M
     let weight = vocabulary_weight(b, names.decoder, EMBEDDINGS, tied, [s.vocabulary, s.embedded])?;
     let bias = Some(decoder_bias(b, s, names, tied)?);
     let logits = b.emit(Linear::new(x, weight, bias), names.decoder)?;
-    b.graph.add_output("logits", logits);
+    b.give(names::LOGITS, logits);
     Ok(())
 }
 

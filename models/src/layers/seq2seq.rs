@@ -3,22 +3,21 @@
 //! and outputs are named as Optimum names them.
 
 use planish_ir::ops::{Attention, Flag, Linear, Real};
-use planish_ir::{Dim, ValueId};
+use planish_ir::{Dim, OutputRole, PartRole, ValueId};
 
 use crate::architecture::Interface;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::{BATCH, Builder};
 use crate::layers::encoder::mask;
+use crate::names;
+use crate::names::CacheOf;
+use crate::names::DECODER_PAST as PAST;
 use crate::{ModelError, Task};
 
 /// The task of an encoder-decoder.
 pub(crate) const TASKS: &[Task] = &[Task::Text2TextGeneration];
 
-/// The name of the dimension of the encoder's tokens.
-pub(crate) const ENCODER_SEQUENCE: &str = "encoder_sequence_length";
-/// The name of the dimension of the decoder's new tokens.
-pub(crate) const DECODER_SEQUENCE: &str = "decoder_sequence_length";
-const PAST: &str = "past_decoder_sequence_length";
+pub(crate) use crate::names::{DECODER_SEQUENCE, ENCODER_SEQUENCE};
 
 /// The inputs of the encoder.
 pub(crate) struct Encoder {
@@ -32,15 +31,15 @@ impl Encoder {
     /// Adds the inputs.
     pub(crate) fn new(b: &mut Builder<'_>, vocabulary: Size) -> Result<Self, ModelError> {
         let dims = [BATCH, ENCODER_SEQUENCE].map(Dim::symbol);
-        let input_ids = b.ids("input_ids", dims.clone(), vocabulary.signed());
-        let attention_mask = b.ids("attention_mask", dims, 2);
+        let input_ids = b.ids(names::INPUT_IDS, dims.clone(), vocabulary.signed());
+        let attention_mask = b.ids(names::ATTENTION_MASK, dims, 2);
         Ok(Self { input_ids, mask: mask(b, attention_mask)? })
     }
 
     /// Adds the output and ends the part.
     pub(crate) fn finish(self, b: &mut Builder<'_>, hidden: ValueId) {
-        b.graph.add_output("last_hidden_state", hidden);
-        b.finish("encoder_model");
+        b.give(names::HIDDEN, hidden);
+        b.finish(PartRole::Encoder);
     }
 }
 
@@ -66,8 +65,8 @@ pub(crate) struct Decoder {
     encoder: Option<ValueId>,
     /// The number of layers that have attended to themselves.
     layers: usize,
-    /// Keys and values by the names of their outputs.
-    present: Vec<(String, ValueId)>,
+    /// Keys and values with the names and the roles of their outputs.
+    present: Vec<(String, OutputRole, ValueId)>,
 }
 
 /// The two decoders: without and with a cache.
@@ -82,10 +81,10 @@ impl Decoder {
         cached: bool,
     ) -> Result<Self, ModelError> {
         let encoded = [BATCH, ENCODER_SEQUENCE].map(Dim::symbol);
-        let attention_mask = b.ids("encoder_attention_mask", encoded.clone(), 2);
-        let input_ids = b.ids("input_ids", [BATCH, DECODER_SEQUENCE].map(Dim::symbol), vocabulary.signed());
+        let attention_mask = b.ids(names::ENCODER_MASK, encoded.clone(), 2);
+        let input_ids = b.ids(names::DECODER_IDS, [BATCH, DECODER_SEQUENCE].map(Dim::symbol), vocabulary.signed());
         let states = || encoded.into_iter().chain([hidden.signed().into()]);
-        let encoder = (!cached).then(|| b.floats("encoder_hidden_states", states()));
+        let encoder = (!cached).then(|| b.floats(names::ENCODER_STATES.0, names::ENCODER_STATES.1, states()));
         Ok(Self { input_ids, heads, mask: mask(b, attention_mask)?, encoder, layers: 0, present: Vec::new() })
     }
 
@@ -95,11 +94,11 @@ impl Decoder {
     }
 
     /// Keys and values of a layer as the cache holds them: [batch_size, heads, length, size].
-    fn cache(&self, b: &mut Builder<'_>, layer: usize, of: &str, length: &str) -> [ValueId; 2] {
-        ["key", "value"].map(|what| {
+    fn cache(&self, b: &mut Builder<'_>, layer: usize, of: CacheOf, length: &str) -> [ValueId; 2] {
+        of.past(layer).map(|(name, role)| {
             let [count, size] = [self.heads.count, self.heads.size].map(|s| s.signed().into());
             let dims = [Dim::symbol(BATCH), count, Dim::symbol(length), size];
-            b.floats(&format!("past_key_values.{layer}.{of}.{what}"), dims)
+            b.floats(&name, role, dims)
         })
     }
 
@@ -116,7 +115,7 @@ impl Decoder {
         self.layers += 1;
         let past = match self.encoder {
             Some(_) => None,
-            None => Some(self.cache(b, layer, "decoder", PAST)),
+            None => Some(self.cache(b, layer, CacheOf::Decoder, PAST)),
         };
         let attention = Attention {
             bias,
@@ -126,7 +125,7 @@ impl Decoder {
             present: Flag(true),
             ..Attention::new(q, k, v, self.heads.count.value, Real(self.heads.scale))
         };
-        self.emit(b, attention, layer, "decoder", module)
+        self.emit(b, attention, layer, CacheOf::Decoder, module)
     }
 
     /// Attention of the same layer to what the encoder gives, which `project` makes keys and values of.
@@ -140,14 +139,14 @@ impl Decoder {
         let layer = self.layers.saturating_sub(1);
         let [k, v] = match self.encoder {
             Some(encoder) => project(b, encoder)?,
-            None => self.cache(b, layer, "encoder", ENCODER_SEQUENCE),
+            None => self.cache(b, layer, CacheOf::Encoder, ENCODER_SEQUENCE),
         };
         let attention = Attention {
             mask: Some(self.mask),
             present: Flag(self.encoder.is_some()),
             ..Attention::new(q, k, v, self.heads.count.value, Real(self.heads.scale))
         };
-        self.emit(b, attention, layer, "encoder", module)
+        self.emit(b, attention, layer, CacheOf::Encoder, module)
     }
 
     /// Adds an attention and keeps its keys and values, where they are results.
@@ -156,12 +155,12 @@ impl Decoder {
         b: &mut Builder<'_>,
         attention: Attention,
         layer: usize,
-        of: &str,
+        of: CacheOf,
         module: &str,
     ) -> Result<ValueId, ModelError> {
         let results = b.emit_all(attention, module)?;
-        let present = results.iter().skip(1).zip(["key", "value"]);
-        self.present.extend(present.map(|(value, what)| (format!("present.{layer}.{of}.{what}"), *value)));
+        let present = results.iter().skip(1).zip(of.present(layer));
+        self.present.extend(present.map(|(value, (name, role))| (name, role, *value)));
         Ok(results.first().copied().unwrap_or_else(|| unreachable!("attention has a result")))
     }
 
@@ -174,11 +173,11 @@ impl Decoder {
         bias: Option<ValueId>,
     ) -> Result<(), ModelError> {
         let logits = b.emit(Linear::new(x, weight, bias), "lm_head")?;
-        b.graph.add_output("logits", logits);
-        for (name, value) in &self.present {
-            b.graph.add_output(name, *value);
+        b.give(names::LOGITS, logits);
+        for (name, role, value) in &self.present {
+            b.output(name, *role, *value);
         }
-        b.finish(if self.encoder.is_some() { "decoder_model" } else { "decoder_with_past_model" });
+        b.finish(if self.encoder.is_some() { PartRole::FirstStep } else { PartRole::NextStep });
         Ok(())
     }
 }

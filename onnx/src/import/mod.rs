@@ -129,7 +129,8 @@ pub fn import_with(path: &Path, options: &ImportOptions) -> Result<Imported, Imp
         return Err(ImportError::Nodes { path: path.to_owned(), nodes: scope.problems });
     }
     let given = cut::find(&mut scope, &graph, &options.inputs).map_err(malformed)?;
-    let (graph, warnings) = scope.finish(&graph, &given).map_err(malformed)?;
+    let (mut graph, warnings) = scope.finish(&graph, &given).map_err(malformed)?;
+    crate::interface::state(&mut graph);
     planish_ir::verify(&graph).map_err(|e| malformed(e.to_string()))?;
     let metadata = model.metadata_props.into_iter().map(|entry| (entry.key, entry.value)).collect();
     Ok(Imported { graph, opset, metadata, warnings })

@@ -5,13 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::{Binary, BinaryKind, Cast, Embedding, Linear, Reshape, Unary, UnaryKind};
-use planish_ir::{Graph, Op, ValueId};
-
-/// What the names of inputs of token ids end with: `input_ids`, `decoder_input_ids`.
-const TOKEN_IDS: &str = "input_ids";
-
-/// What a head gives that shares no table.
-const LOGITS: &str = "logits";
+use planish_ir::{Graph, Op, OutputRole, ValueId};
 
 /// A linear layer that scores tokens.
 pub(crate) struct Head {
@@ -61,9 +55,12 @@ impl Found {
                 tables.push(*weight);
             }
         }
-        let named = |head: &Head| graph.outputs()[head.output].name == LOGITS;
+        // A head that shares no table gives logits.
+        let role = |head: &Head| graph.interface.output(&graph.outputs()[head.output].name);
         let sizes: HashSet<usize> = tables.iter().map(|table| rows(graph, *table)).collect();
-        heads.retain(|head| tables.contains(&head.linear.weight) || named(head) && sizes.contains(&head.size));
+        heads.retain(|head| {
+            tables.contains(&head.linear.weight) || role(head) == OutputRole::Logits && sizes.contains(&head.size)
+        });
 
         // What else a weight is used for would need it as it was: two tensors instead of one.
         let scoring = |weight: ValueId| heads.iter().filter(|head| head.linear.weight == weight).count();
@@ -87,7 +84,7 @@ fn are_tokens(graph: &Graph, mut ids: ValueId) -> bool {
     {
         ids = *x;
     }
-    graph.inputs().contains(&ids) && graph.value(ids).name.ends_with(TOKEN_IDS)
+    graph.inputs().contains(&ids) && graph.interface.input(&graph.value(ids).name).is_token_ids()
 }
 
 /// The linear layer of known weights that an output comes from, element by element. What is between

@@ -23,7 +23,9 @@ pub(super) trait ElementTypes {
 /// weights are cast lazily.
 pub(super) fn rebuild(graph: &Graph, types: &dyn ElementTypes) -> Result<Graph, BuildError> {
     let values = vec![None; graph.value_count()];
-    let mut new = Rebuilt { old: graph, types, graph: Graph::new(&graph.name), values, others: HashMap::new() };
+    let mut empty = Graph::new(&graph.name);
+    empty.interface.clone_from(&graph.interface);
+    let mut new = Rebuilt { old: graph, types, graph: empty, values, others: HashMap::new() };
     for &input in graph.inputs() {
         let value = graph.value(input);
         let ty = match &value.ty {

@@ -11,7 +11,8 @@ use planish_passes::{Half, HalfPrecision, Options, PASSES, Padding};
 fn graph(statements: &str) -> Graph {
     let lines: Vec<&str> = statements.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let graph = text::parse(&format!("graph \"example\" {{\n{}\n}}", lines.join("\n")), &text::no_files);
-    let graph = graph.unwrap_or_else(|e| panic!("{e}\n{statements}"));
+    let mut graph = graph.unwrap_or_else(|e| panic!("{e}\n{statements}"));
+    planish_onnx::interface::state(&mut graph);
     verify(&graph).unwrap_or_else(|e| panic!("{e}\n{graph}"));
     graph
 }

@@ -215,7 +215,8 @@ const QUANTIZED: f64 = 5e-2;
 const NIBBLES: f64 = 2e-1;
 
 fn parse(text: &str) -> Result<Graph, String> {
-    let graph = text::parse(text, &text::no_files).map_err(|e| e.to_string())?;
+    let mut graph = text::parse(text, &text::no_files).map_err(|e| e.to_string())?;
+    planish_onnx::interface::state(&mut graph);
     verify(&graph).map_err(|e| e.to_string())?;
     Ok(graph)
 }

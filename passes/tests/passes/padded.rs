@@ -78,7 +78,9 @@ impl Model {
         }
         lines.push(format!("output logits = {logits}"));
         let text = format!("graph \"random\" {{\n{}\n}}", lines.join("\n"));
-        text::parse(&text, &text::no_files).unwrap_or_else(|e| panic!("{e}\n{text}"))
+        let mut graph = text::parse(&text, &text::no_files).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        planish_onnx::interface::state(&mut graph);
+        graph
     }
 }
 

@@ -97,7 +97,8 @@ fn sources(architecture: &str) -> Result<Vec<Source>, String> {
         for dtype in ["f32", "f16", "bf16"] {
             let statements = statements.replace("FLOAT", dtype);
             let graph = text::parse(&format!("graph \"{name}\" {{\n{statements}\n}}"), &text::no_files);
-            let graph = graph.map_err(|e| format!("{name}: {e}"))?;
+            let mut graph = graph.map_err(|e| format!("{name}: {e}"))?;
+            planish_onnx::interface::state(&mut graph);
             for sizes in *sizes {
                 let symbol = |name: &str| planish_ir::Dim::symbol(name).as_symbol().cloned();
                 let bindings: Bindings = sizes.iter().filter_map(|(name, size)| Some((symbol(name)?, *size))).collect();

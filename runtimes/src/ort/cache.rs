@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ort::memory::Allocator;
 use planish_eval::Tensor;
+use planish_ir::PartInterface;
 
 use crate::Port;
 
@@ -13,13 +14,10 @@ pub const CACHE_ENTRY: &str = "planish.cache";
 /// ... what it says where attention writes into the memory of the past.
 pub const IN_PLACE: &str = "in-place";
 
-/// What the names of the inputs of a cache begin with, and those of the outputs.
-const NAMES: [&str; 2] = ["past_key_values.", "present."];
-
 /// The places of the inputs of a cache, each with that of the output that continues it.
-pub(super) fn pairs(inputs: &[Port], outputs: &[Port]) -> Vec<(usize, usize)> {
+pub(super) fn pairs(interface: &PartInterface, inputs: &[Port], outputs: &[Port]) -> Vec<(usize, usize)> {
     let pair = |(at, input): (usize, &Port)| {
-        let name = format!("{}{}", NAMES[1], input.name.strip_prefix(NAMES[0])?);
+        let name = interface.present(interface.input(&input.name).cache()?)?;
         Some((at, outputs.iter().position(|output| output.name == name)?))
     };
     inputs.iter().enumerate().filter_map(pair).collect()

@@ -8,7 +8,7 @@ use ort::environment::Environment;
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, Session as Inner, SessionInputValue};
 use planish_eval::Tensor;
-use planish_ir::DType;
+use planish_ir::{DType, InputRole, PartInterface, PartRole};
 
 use crate::api::in_order;
 use crate::ort::builder::{MAPPED_BYTES, committed, configured};
@@ -33,6 +33,8 @@ pub(crate) struct OrtSession {
     model: String,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
+    /// The input of token ids.
+    tokens: Option<usize>,
     /// The inputs of a cache that the model appends to in place, each with its output; none where it copies.
     caches: Vec<(usize, usize)>,
     /// What `run_bound` runs on.
@@ -47,6 +49,13 @@ enum Bound {
     All(Box<IoBinding>, Vec<OrtCache>),
     /// Inputs and outputs in the memory of a device.
     Device(Box<DeviceBound>),
+}
+
+/// What the tensors of a model are.
+fn interface(inputs: &[Port], outputs: &[Port]) -> PartInterface {
+    let [inputs, outputs] = [inputs, outputs]
+        .map(|ports| ports.iter().map(|port| (port.name.as_str(), Some(&port.ty))).collect::<Vec<_>>());
+    planish_onnx::interface::infer(PartRole::Model, &inputs, &outputs)
 }
 
 impl OrtSession {
@@ -83,7 +92,9 @@ impl OrtSession {
         let outputs = ports(inner.outputs()).map_err(|reason| failed(format!("the output {reason}")))?;
         let in_place =
             inner.metadata().ok().and_then(|metadata| metadata.custom(CACHE_ENTRY)).as_deref() == Some(IN_PLACE);
-        let caches = if in_place { pairs(&inputs, &outputs) } else { Vec::new() };
+        let interface = interface(&inputs, &outputs);
+        let caches = if in_place { pairs(&interface, &inputs, &outputs) } else { Vec::new() };
+        let tokens = inputs.iter().position(|port| interface.input(&port.name) == InputRole::TokenIds);
         let device = match stream.clone().filter(|_| caches.is_empty()) {
             Some(stream) => {
                 let memory = DeviceMemory::of(&inner, Copies::Cuda(stream)).map_err(|e| failed(e.to_string()))?;
@@ -91,7 +102,19 @@ impl OrtSession {
             }
             None => None,
         };
-        Ok(Self { inner, _stream: stream, device, provider, elsewhere, model, inputs, outputs, caches, bound: None })
+        Ok(Self {
+            inner,
+            _stream: stream,
+            device,
+            provider,
+            elsewhere,
+            model,
+            inputs,
+            outputs,
+            tokens,
+            caches,
+            bound: None,
+        })
     }
 
     /// The same on a device of tests.
@@ -142,9 +165,8 @@ impl OrtSession {
     /// number of tokens that a run adds to it.
     fn bind_all(&self, ordered: &[&&RuntimeValue]) -> Result<(IoBinding, Vec<OrtCache>, usize), String> {
         // The inputs in front of the cache are [batch, new tokens]; a mask covers the past too.
-        let tokens = self.inputs.iter().zip(ordered).filter(|(port, _)| port.name == "input_ids");
-        let new = tokens.filter_map(|(_, value)| value.shape().get(1)).next().copied();
-        let new = new.ok_or("it has no input `input_ids`, which says how many tokens are new")?;
+        let new = self.tokens.and_then(|tokens| ordered.get(tokens)?.shape().get(1).copied());
+        let new = new.ok_or("it has no input of token ids, which says how many tokens are new")?;
         let error = |error: ort::Error| error.to_string();
         let mut binding = self.inner.create_binding().map_err(error)?;
         let mut caches: Vec<OrtCache> = Vec::new();
@@ -194,7 +216,7 @@ impl OrtSession {
     /// for one row only, so rows then run one after the other.
     fn append(&mut self, ordered: &[&&RuntimeValue]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError> {
         let shape = |at: usize| ordered.get(at).map_or(&[][..], |value| value.shape());
-        let tokens = self.inputs.iter().position(|port| port.name == "input_ids").map_or(&[][..], shape);
+        let tokens = self.tokens.map_or(&[][..], shape);
         let past = self.caches.first().and_then(|(input, _)| shape(*input).get(2)).copied();
         let &[rows, new] = tokens else { return self.append_to_all(ordered) };
         if rows < 2 || new < 2 || past == Some(0) {

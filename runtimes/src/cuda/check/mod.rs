@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use planish_eval::{Tensor, evaluate};
-use planish_ir::{Bindings, DType, Dim, Graph, text};
+use planish_ir::{Bindings, DType, Dim, Graph, InputRole, text};
 
 use super::device::Device;
 use super::program::{Style, Target};
@@ -133,7 +133,10 @@ fn bindings_of(sizes: &[(&str, i64)]) -> Bindings {
 
 /// A graph of statements.
 pub(super) fn graph(statements: &str) -> Result<Graph, String> {
-    text::parse(&format!("graph \"check\" {{\n{statements}\n}}"), &text::no_files).map_err(|e| e.to_string())
+    let graph = text::parse(&format!("graph \"check\" {{\n{statements}\n}}"), &text::no_files);
+    let mut graph = graph.map_err(|e| e.to_string())?;
+    planish_onnx::interface::state(&mut graph);
+    Ok(graph)
 }
 
 /// A session of a graph, whose memory is filled before runs.
@@ -197,7 +200,7 @@ impl Case {
     pub(super) fn check(&self, device: &Arc<dyn Device>, style: Style) -> Result<(), String> {
         let graph = graph(&self.statements)?;
         let mut inputs = inputs(&graph, &self.sizes, self.seed)?;
-        let masks = inputs.iter_mut().find(|(name, _)| name == "m" || name == MASK);
+        let masks = inputs.iter_mut().find(|(name, _)| name == "m" || is_mask(&graph, name));
         if let (Some(mask), Some((_, tensor))) = (self.mask, masks) {
             let (rows, columns) = (tensor.shape()[0], tensor.shape()[1]);
             let element = |at: usize| f64::from(u8::from(mask(at / columns, at % columns)));
@@ -207,15 +210,17 @@ impl Case {
         }
         let mut session = session(&graph, device, style).map_err(|e| e.to_string())?;
         if self.is_packed && style == Style::Fused {
-            let mask = inputs.iter().find(|(name, _)| name == MASK).filter(|(_, mask)| session.packs(mask));
+            let mask = inputs.iter().find(|(name, _)| is_mask(&graph, name)).filter(|(_, mask)| session.packs(mask));
             mask.ok_or("the batch is not computed without its padding")?;
         }
         compare(&graph, &mut session, &inputs)
     }
 }
 
-/// The input that says which positions have a token.
-const MASK: &str = "attention_mask";
+/// Whether an input says which positions have a token.
+fn is_mask(graph: &Graph, input: &str) -> bool {
+    graph.interface.input(input) == InputRole::Mask
+}
 
 /// Where a batch has padding.
 struct Padding {
@@ -228,7 +233,7 @@ struct Padding {
 impl Padding {
     /// Whether an output has something for each position of the mask.
     fn is_of(&self, graph: &Graph, output: &str) -> bool {
-        let mask = graph.inputs().iter().find(|input| graph.value(**input).name == MASK);
+        let mask = graph.inputs().iter().find(|input| is_mask(graph, &graph.value(**input).name));
         let output = graph.outputs().iter().find(|other| other.name == output);
         let dims = mask.zip(output).map(|(mask, output)| [*mask, output.value].map(|value| &graph.ty(value).shape[..]));
         dims.is_some_and(|[mask, output]| output.starts_with(mask))
@@ -240,7 +245,7 @@ impl Padding {
     }
 }
 
-/// Runs a session and the interpreter, and compares all outputs: those of a run, and those of a replay of the recorded run. Those for each token are compared where `attention_mask`
+/// Runs a session and the interpreter, and compares all outputs: those of a run, and those of a replay of the recorded run. Those for each token are compared where the mask
 /// has one; elsewhere they are 0 if the session computes the batch without its padding.
 ///
 /// # Errors
@@ -248,7 +253,7 @@ impl Padding {
 pub(super) fn compare(graph: &Graph, session: &mut GraphSession, inputs: &[(String, Tensor)]) -> Result<(), String> {
     let named: Vec<(&str, Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
     let expected = evaluate(graph, &named).map_err(|e| e.to_string())?;
-    let mask = inputs.iter().find(|(name, _)| name == MASK).map(|(_, mask)| mask);
+    let mask = inputs.iter().find(|(name, _)| is_mask(graph, name)).map(|(_, mask)| mask);
     let padding = mask.map(|mask| Padding { tokens: mask.to_f64(), zeros: session.packs(mask) });
     let given = session.run(&named).map_err(|e| e.to_string())?;
     same(graph, &given, &expected, padding.as_ref())?;

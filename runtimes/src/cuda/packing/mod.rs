@@ -1,7 +1,7 @@
 //! Ragged batches: encoders that are computed on the tokens of a batch alone, without its padding.
 //!
 //! A graph qualifies if, from the embeddings on, every operator computes each token alone, but attention, whose keys
-//! `attention_mask` [batch, sequence] leaves out. The values of such operators, [batch, sequence, ..], become [1, tokens,
+//! the mask of tokens [batch, sequence] leaves out. The values of such operators, [batch, sequence, ..], become [1, tokens,
 //! ..] in programs for packed batches: the graph stays as it is, with 1 for the symbol of rows and the number of tokens
 //! for that of positions. What is computed of ids before, such as positions, stays [batch, sequence], and a program packs
 //! it where an operator on tokens takes it. Poolers take the first token of each row. An output for each token is
@@ -13,14 +13,11 @@ mod operands;
 use planish_eval::Tensor;
 use planish_ir::handle::Handle;
 use planish_ir::ops::Attention;
-use planish_ir::{DType, Dim, Graph, Op, Shape, Symbol, ValueId};
+use planish_ir::{DType, Dim, Graph, InputRole, Op, Shape, Symbol, ValueId};
 
 use super::program::{Target, takes_packed};
 pub(crate) use layout::PackedSizes;
 use operands::{Operand, extra, of_first_token, of_tokens};
-
-/// The input that says which positions have a token.
-const MASK: &str = "attention_mask";
 
 /// How a graph is computed on packed batches.
 #[derive(Debug)]
@@ -77,14 +74,17 @@ impl Packing {
     /// # Errors
     /// Why it does not: part of a sentence.
     pub(crate) fn of(graph: &Graph, target: &Target) -> Result<Self, String> {
-        let is_mask = |value: &ValueId| graph.value(*value).name == MASK && graph.type_of(*value).as_tensor().is_some();
-        let mask = graph.inputs().iter().position(is_mask).ok_or_else(|| format!("there is no input `{MASK}`"))?;
+        let is_mask = |value: &ValueId| {
+            graph.interface.input(&graph.value(*value).name) == InputRole::Mask
+                && graph.type_of(*value).as_tensor().is_some()
+        };
+        let mask = graph.inputs().iter().position(is_mask).ok_or("there is no input that is the mask of tokens")?;
         let ty = graph.ty(graph.inputs()[mask]);
         let axes = match ty.shape.iter().map(Dim::as_symbol).collect::<Vec<_>>()[..] {
             [Some(batch), Some(sequence)] if batch != sequence => {
                 Axes { batch: batch.clone(), sequence: sequence.clone() }
             }
-            _ => return Err(format!("`{MASK}` is {ty}, and not [batch, sequence] of open sizes")),
+            _ => return Err(format!("the mask of tokens is {ty}, and not [batch, sequence] of open sizes")),
         };
         let mut packing = Self { mask, axes, packed: vec![false; graph.value_count()] };
         let mut attentions = 0;
@@ -165,7 +165,7 @@ impl Packing {
         match attention.mask {
             None => return Err("has no mask".to_owned()),
             Some(mask) if !is_input(mask) => {
-                return Err(format!("has the mask `{}`, which is not `{MASK}`", graph.value(mask).name));
+                return Err(format!("has the mask `{}`, which is not that of tokens", graph.value(mask).name));
             }
             Some(_) => {}
         }

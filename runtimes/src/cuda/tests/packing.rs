@@ -68,17 +68,14 @@ fn what_is_not_computed_on_tokens_alone_says_why() {
              output y = %a"
         )))
     };
-    assert_eq!(why("input %x: f32[b, s]\n output y = %x"), "there is no input `attention_mask`");
+    assert_eq!(why("input %x: f32[b, s]\n output y = %x"), "there is no input that is the mask of tokens");
     assert_eq!(
         why("input %attention_mask: bool[4, s]\n output y = %attention_mask"),
-        "`attention_mask` is bool[4, s], and not [batch, sequence] of open sizes"
+        "the mask of tokens is bool[4, s], and not [batch, sequence] of open sizes"
     );
     assert_eq!(why(&encoder("output q = %q")), "there is no attention");
     assert_eq!(attention("", ""), "the attention `a` has no mask");
-    assert_eq!(
-        attention(", mask: %other", ""),
-        "the attention `a` has the mask `other`, which is not `attention_mask`"
-    );
+    assert_eq!(attention(", mask: %other", ""), "the attention `a` has the mask `other`, which is not that of tokens");
     assert_eq!(
         attention(", mask: %mask, bias: %bias", ""),
         "the attention `a` has the bias `bias`, which each row has for itself"

@@ -1,0 +1,207 @@
+//! Roles, and their names in text.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::CacheEntry;
+
+/// A text names no role.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no {what} that this version knows")]
+pub struct UnknownRole {
+    /// What it was to be, in words.
+    pub(super) what: &'static str,
+    /// The text.
+    pub(super) text: String,
+}
+
+/// Roles without payload, their texts and what they are; the last one is the default.
+macro_rules! roles {
+    ($(#[$doc:meta])* $name:ident, $what:literal: $($(#[$of:meta])* $role:ident = $text:literal,)* ; $(#[$other_of:meta])* $other:ident = $other_text:literal $(; $(#[$cache_of:meta])* $cache:ident)?) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $($(#[$of])* $role,)*
+            $($(#[$cache_of])* $cache(CacheEntry),)?
+            $(#[$other_of])*
+            #[default]
+            $other,
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$role => f.write_str($text),)*
+                    $(Self::$cache(entry) => write!(f, "cache.{entry}"),)?
+                    Self::$other => f.write_str($other_text),
+                }
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = UnknownRole;
+            fn from_str(text: &str) -> Result<Self, UnknownRole> {
+                $(if let Some(entry) = text.strip_prefix("cache.") {
+                    return Ok(Self::$cache(entry.parse()?));
+                })?
+                match text {
+                    $($text => Ok(Self::$role),)*
+                    $other_text => Ok(Self::$other),
+                    _ => Err(UnknownRole { what: $what, text: text.to_owned() }),
+                }
+            }
+        }
+    };
+}
+
+roles! {
+    /// What a part does in a model.
+    PartRole, "role of a part":
+    /// Encodes what a decoder attends to.
+    Encoder = "encoder",
+    /// Decodes the first tokens behind an encoder, without a cache.
+    FirstStep = "first-step",
+    /// Decodes the tokens behind a cache.
+    NextStep = "next-step",
+    /// Makes vectors of token ids.
+    Embedder = "embedder",
+    /// Makes vectors of pixels.
+    VisionEncoder = "vision-encoder",
+    /// Makes vectors of sound.
+    AudioEncoder = "audio-encoder",
+    ;
+    /// The whole model.
+    Model = "model"
+}
+
+roles! {
+    /// What an input is.
+    InputRole, "role of an input":
+    /// Ids of tokens: integers [rows, tokens].
+    TokenIds = "token-ids",
+    /// Ids of the tokens that a decoder behind an encoder has read: integers [rows, tokens].
+    DecoderTokenIds = "decoder-token-ids",
+    /// 1 for each token of the part, cached ones included, 0 for padding: integers [rows, tokens].
+    Mask = "mask",
+    /// The mask of the tokens that the encoder has read: integers [rows, encoder tokens].
+    EncoderMask = "encoder-mask",
+    /// A mask of other tokens, or of another form.
+    OtherMask = "other-mask",
+    /// Which text of a pair a token is of: integers [rows, tokens].
+    TokenTypes = "token-types",
+    /// Positions of tokens in a row: integers [rows, tokens].
+    Positions = "positions",
+    /// Boxes around the words of tokens on a page: integers [rows, tokens, 4].
+    Boxes = "boxes",
+    /// An image: floats [rows, channels, height, width].
+    Pixels = "pixels",
+    /// Sound: floats [rows, samples].
+    Waveform = "waveform",
+    /// Features of sound over time: floats [rows, bands, frames] or [rows, frames, bands].
+    Features = "features",
+    /// Vectors in place of token ids: floats [rows, tokens, features].
+    Embeddings = "embeddings",
+    /// What the encoder gives: floats [rows, encoder tokens, features].
+    EncoderStates = "encoder-states",
+    /// Whether a graph of both steps takes the one behind a cache: a boolean.
+    UseCache = "use-cache",
+    ;
+    /// Something else.
+    Other = "other";
+    /// What a step before left.
+    Cache
+}
+
+roles! {
+    /// What an output is.
+    OutputRole, "role of an output":
+    /// Scores of classes or tokens before a softmax.
+    Logits = "logits",
+    /// Scores of a token to be the first of an answer: floats [rows, tokens].
+    StartLogits = "start-logits",
+    /// Scores of a token to be the last of an answer: floats [rows, tokens].
+    EndLogits = "end-logits",
+    /// Vectors of all tokens: floats [rows, tokens, features].
+    HiddenStates = "hidden-states",
+    /// A vector of each row that a layer of the model makes: floats [rows, features].
+    Pooled = "pooled",
+    /// The embedding of each text: floats [rows, features].
+    SentenceEmbedding = "sentence-embedding",
+    /// Vectors of tokens, of pixels or of sound that another part takes in place of token ids.
+    Embeddings = "embeddings",
+    /// Scores of labels or of pairs, such as probabilities.
+    Scores = "scores",
+    /// Boxes of found objects: floats [rows, objects, 4].
+    Boxes = "boxes",
+    ;
+    /// Something else.
+    Other = "other";
+    /// What the next step takes.
+    Cache
+}
+
+roles! {
+    /// What a symbol in a shape counts.
+    SymbolRole, "role of a symbol":
+    /// Rows of a batch.
+    Rows = "rows",
+    /// Tokens that a run reads.
+    Tokens = "tokens",
+    /// Tokens in a cache.
+    Past = "past",
+    /// Tokens that the encoder has read.
+    EncoderTokens = "encoder-tokens",
+    /// Colours of an image.
+    Channels = "channels",
+    /// Rows of pixels.
+    Height = "height",
+    /// Columns of pixels.
+    Width = "width",
+    /// Samples of sound.
+    Samples = "samples",
+    /// Frames of features of sound.
+    Frames = "frames",
+    ;
+    /// Something else.
+    Other = "other"
+}
+
+impl InputRole {
+    /// Whether ids of tokens are looked up: those of the part, or of a decoder.
+    #[must_use]
+    pub fn is_token_ids(self) -> bool {
+        matches!(self, Self::TokenIds | Self::DecoderTokenIds)
+    }
+
+    /// Whether it says which positions have a token.
+    #[must_use]
+    pub fn is_mask(self) -> bool {
+        matches!(self, Self::Mask | Self::EncoderMask | Self::OtherMask)
+    }
+
+    /// Whether it is of the encoder's tokens, and so the same in each step of a decoder.
+    #[must_use]
+    pub fn is_of_encoder(self) -> bool {
+        matches!(self, Self::EncoderMask | Self::EncoderStates)
+    }
+
+    /// The cache entry that it is.
+    #[must_use]
+    pub fn cache(self) -> Option<CacheEntry> {
+        match self {
+            Self::Cache(entry) => Some(entry),
+            _ => None,
+        }
+    }
+}
+
+impl OutputRole {
+    /// The cache entry that it is.
+    #[must_use]
+    pub fn cache(self) -> Option<CacheEntry> {
+        match self {
+            Self::Cache(entry) => Some(entry),
+            _ => None,
+        }
+    }
+}

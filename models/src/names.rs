@@ -1,0 +1,180 @@
+//! The names of parts, inputs, outputs and sizes, with what each is. Names are those of Optimum; the tensors of a model of
+//! several parts as a whole are named as the transformers library names them.
+
+use std::borrow::Cow;
+
+use planish_ir::interface::{CacheEntry, CacheKind, CacheTensor, Interface};
+use planish_ir::{InputRole, OutputRole, PartRole, SymbolRole};
+
+/// A name and what it is the name of.
+pub(crate) type Named<R> = (&'static str, R);
+
+/// The parts that models here have, by the names of their files without endings.
+const PARTS: &[Named<PartRole>] = &[
+    ("model", PartRole::Model),
+    ("encoder_model", PartRole::Encoder),
+    ("decoder_model", PartRole::FirstStep),
+    ("decoder_with_past_model", PartRole::NextStep),
+];
+
+/// The name of a part's file without the ending; absent where no model here has such a part.
+#[must_use]
+pub fn part(role: PartRole) -> Option<&'static str> {
+    PARTS.iter().find(|(_, other)| *other == role).map(|(name, _)| *name)
+}
+
+/// The name of a part as the architectures have it; absent where none has such a part.
+#[must_use]
+pub fn known_part(name: &str) -> Option<&'static str> {
+    PARTS.iter().find(|(known, _)| *known == name).map(|(known, _)| *known)
+}
+
+pub(crate) const INPUT_IDS: Named<InputRole> = ("input_ids", InputRole::TokenIds);
+pub(crate) const DECODER_IDS: Named<InputRole> = ("input_ids", InputRole::DecoderTokenIds);
+pub(crate) const ATTENTION_MASK: Named<InputRole> = ("attention_mask", InputRole::Mask);
+pub(crate) const ENCODER_MASK: Named<InputRole> = ("encoder_attention_mask", InputRole::EncoderMask);
+pub(crate) const ENCODER_STATES: Named<InputRole> = ("encoder_hidden_states", InputRole::EncoderStates);
+pub(crate) const TOKEN_TYPES: Named<InputRole> = ("token_type_ids", InputRole::TokenTypes);
+pub(crate) const POSITION_IDS: Named<InputRole> = ("position_ids", InputRole::Positions);
+pub(crate) const PIXELS: Named<InputRole> = ("pixel_values", InputRole::Pixels);
+
+pub(crate) const LOGITS: Named<OutputRole> = ("logits", OutputRole::Logits);
+pub(crate) const START_LOGITS: Named<OutputRole> = ("start_logits", OutputRole::StartLogits);
+pub(crate) const END_LOGITS: Named<OutputRole> = ("end_logits", OutputRole::EndLogits);
+pub(crate) const HIDDEN: Named<OutputRole> = ("last_hidden_state", OutputRole::HiddenStates);
+pub(crate) const POOLED: Named<OutputRole> = ("pooler_output", OutputRole::Pooled);
+
+/// The symbols of sizes.
+pub(crate) const BATCH: &str = "batch_size";
+pub(crate) const SEQUENCE: &str = "sequence_length";
+/// Positions of a cache.
+pub(crate) const PAST: &str = "past_sequence_length";
+/// The encoder's tokens.
+pub(crate) const ENCODER_SEQUENCE: &str = "encoder_sequence_length";
+/// The new tokens of a decoder behind an encoder, and those in its cache.
+pub(crate) const DECODER_SEQUENCE: &str = "decoder_sequence_length";
+pub(crate) const DECODER_PAST: &str = "past_decoder_sequence_length";
+
+const SYMBOLS: &[Named<SymbolRole>] = &[
+    (BATCH, SymbolRole::Rows),
+    (SEQUENCE, SymbolRole::Tokens),
+    (PAST, SymbolRole::Past),
+    (ENCODER_SEQUENCE, SymbolRole::EncoderTokens),
+    (DECODER_SEQUENCE, SymbolRole::Tokens),
+    (DECODER_PAST, SymbolRole::Past),
+];
+
+/// What a symbol of the models here counts.
+pub(crate) fn symbol(symbol: &str) -> SymbolRole {
+    SYMBOLS.iter().find(|(known, _)| *known == symbol).map(|(_, role)| *role).unwrap_or_default()
+}
+
+/// The axis along which keys and values grow, of [rows, heads, tokens, size].
+const TOKEN_AXIS: usize = 2;
+
+/// Whose attention a cache is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CacheOf {
+    /// The attention of a model without an encoder.
+    Model,
+    /// The attention of a decoder behind an encoder to its own tokens.
+    Decoder,
+    /// The attention of a decoder to the encoder's tokens.
+    Encoder,
+}
+
+impl CacheOf {
+    /// What keys and values of a layer are, and how names end with them.
+    fn entries(self, layer: usize) -> [(CacheEntry, String); 2] {
+        let (kind, of) = match self {
+            Self::Model => (CacheKind::Growing { axis: TOKEN_AXIS }, ""),
+            Self::Decoder => (CacheKind::Growing { axis: TOKEN_AXIS }, "decoder."),
+            Self::Encoder => (CacheKind::Encoder, "encoder."),
+        };
+        [(CacheTensor::Key, "key"), (CacheTensor::Value, "value")]
+            .map(|(tensor, what)| (CacheEntry { layer, kind, tensor }, format!("{layer}.{of}{what}")))
+    }
+
+    /// The inputs of keys and values of a layer.
+    pub(crate) fn past(self, layer: usize) -> [(String, InputRole); 2] {
+        self.entries(layer).map(|(entry, name)| (format!("past_key_values.{name}"), InputRole::Cache(entry)))
+    }
+
+    /// The outputs of keys and values of a layer.
+    pub(crate) fn present(self, layer: usize) -> [(String, OutputRole); 2] {
+        self.entries(layer).map(|(entry, name)| (format!("present.{name}"), OutputRole::Cache(entry)))
+    }
+}
+
+/// What an input of a part is called as an input of the model: an output of an earlier part by its name in the model, an input
+/// that it shares with an earlier part by the name of that, and the ids that a decoder reads behind an encoder apart from the
+/// encoder's.
+#[must_use]
+pub fn input_in_model<'a>(interface: &'a Interface, part: &str, input: &'a str) -> Cow<'a, str> {
+    if let Some((from, output)) = interface.feed(part, input) {
+        return output_in_model(interface, from, output);
+    }
+    let (of, name) = interface.shared(part, input).unwrap_or((part, input));
+    let of = interface.part(of).map(|part| (part.role, part.input(name)));
+    match of {
+        Some((PartRole::FirstStep | PartRole::NextStep, InputRole::DecoderTokenIds)) => DECODER_INPUT_IDS.into(),
+        Some((PartRole::FirstStep | PartRole::NextStep, InputRole::EncoderMask)) => ATTENTION_MASK.0.into(),
+        Some((PartRole::FirstStep | PartRole::NextStep, InputRole::EncoderStates)) => ENCODER_OUTPUT.into(),
+        _ => name.into(),
+    }
+}
+
+/// What the encoder gives, among the outputs of the model.
+const ENCODER_OUTPUT: &str = "encoder_last_hidden_state";
+
+/// What an output of a part is called as an output of the model.
+#[must_use]
+pub fn output_in_model<'a>(interface: &'a Interface, part: &str, output: &'a str) -> Cow<'a, str> {
+    let of = interface.part(part).map(|part| (part.role, part.output(output)));
+    match of {
+        Some((PartRole::Encoder, OutputRole::HiddenStates)) => ENCODER_OUTPUT.into(),
+        _ => output.into(),
+    }
+}
+
+/// The ids that a decoder reads behind an encoder, among the inputs of the model.
+pub const DECODER_INPUT_IDS: &str = "decoder_input_ids";
+
+/// What the output of a role is called; absent where no model here has one.
+#[must_use]
+pub fn output(role: OutputRole) -> Option<&'static str> {
+    let all = [LOGITS, START_LOGITS, END_LOGITS, HIDDEN, POOLED];
+    all.iter().find(|(_, other)| *other == role).map(|(name, _)| *name)
+}
+
+/// What the input of a role is called; absent where no model here has one.
+#[must_use]
+pub fn input(role: InputRole) -> Option<&'static str> {
+    let all = [INPUT_IDS, ATTENTION_MASK, ENCODER_MASK, ENCODER_STATES, TOKEN_TYPES, POSITION_IDS, PIXELS];
+    all.iter().find(|(_, other)| *other == role).map(|(name, _)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_named_by_their_roles() {
+        for (name, role) in PARTS {
+            assert_eq!((part(*role), known_part(name)), (Some(*name), Some(*name)));
+        }
+        assert_eq!((part(PartRole::AudioEncoder), known_part("decoder")), (None, None));
+    }
+
+    #[test]
+    fn caches_are_named_by_layer_and_attention() {
+        let [(key, _), (value, role)] = CacheOf::Encoder.past(3);
+        assert_eq!(
+            (key.as_str(), value.as_str()),
+            ("past_key_values.3.encoder.key", "past_key_values.3.encoder.value")
+        );
+        assert_eq!(role.to_string(), "cache.encoder.3.value");
+        let [(key, role), _] = CacheOf::Model.present(0);
+        assert_eq!((key.as_str(), role.to_string().as_str()), ("present.0.key", "cache.growing(2).0.key"));
+    }
+}

@@ -1,0 +1,56 @@
+//! The names that exporters give to parts, inputs and outputs.
+
+use planish_ir::{InputRole, OutputRole, PartRole};
+
+/// Parts by the names of their files without endings: Optimum's and Transformers.js', then those of onnxruntime-genai.
+pub(super) const PARTS: &[(&str, PartRole)] = &[
+    ("model", PartRole::Model),
+    ("encoder_model", PartRole::Encoder),
+    ("decoder_model", PartRole::FirstStep),
+    ("decoder_with_past_model", PartRole::NextStep),
+    ("embed_tokens", PartRole::Embedder),
+    ("vision_encoder", PartRole::VisionEncoder),
+    ("audio_encoder", PartRole::AudioEncoder),
+    ("encoder", PartRole::Encoder),
+    ("embedding", PartRole::Embedder),
+    ("vision", PartRole::VisionEncoder),
+    ("speech", PartRole::AudioEncoder),
+];
+
+/// Inputs by their names, caches apart.
+pub(super) const INPUTS: &[(&str, InputRole)] = &[
+    ("input_ids", InputRole::TokenIds),
+    ("decoder_input_ids", InputRole::DecoderTokenIds),
+    ("attention_mask", InputRole::Mask),
+    ("encoder_attention_mask", InputRole::EncoderMask),
+    ("token_type_ids", InputRole::TokenTypes),
+    ("position_ids", InputRole::Positions),
+    ("bbox", InputRole::Boxes),
+    ("pixel_values", InputRole::Pixels),
+    ("input_values", InputRole::Waveform),
+    ("input_features", InputRole::Features),
+    ("audio_features", InputRole::Features),
+    ("inputs_embeds", InputRole::Embeddings),
+    ("encoder_hidden_states", InputRole::EncoderStates),
+    ("use_cache_branch", InputRole::UseCache),
+];
+
+/// Inputs by what their names end with.
+pub(super) const INPUT_ENDINGS: &[(&str, InputRole)] =
+    &[("input_ids", InputRole::TokenIds), ("attention_mask", InputRole::OtherMask)];
+
+/// Outputs by their names, caches apart.
+pub(super) const OUTPUTS: &[(&str, OutputRole)] = &[
+    ("logits", OutputRole::Logits),
+    ("start_logits", OutputRole::StartLogits),
+    ("end_logits", OutputRole::EndLogits),
+    ("last_hidden_state", OutputRole::HiddenStates),
+    ("hidden_states", OutputRole::HiddenStates),
+    ("pooler_output", OutputRole::Pooled),
+    ("sentence_embedding", OutputRole::SentenceEmbedding),
+    ("inputs_embeds", OutputRole::Embeddings),
+    ("image_features", OutputRole::Embeddings),
+    ("audio_features", OutputRole::Embeddings),
+    ("scores", OutputRole::Scores),
+    ("pred_boxes", OutputRole::Boxes),
+];
