@@ -134,7 +134,7 @@ fn what_cannot_read_ahead_is_refused() {
     generate(&out, &["--ids", "5", "--prompt-chunk", "0"]).exits(2, &["not a whole number from 1"]);
     generate(&out, &["--ids", "5", "--prompt-chunk", "4", "--no-cache"]).exits(2, &["cannot be used with"]);
     let (_folder, last) = artifact(&golden("gpt2"), &["--recipe", "logits=last"]);
-    generate(&last, &nowhere).exits(1, &["gives those of the last token only", "without --logits last"]);
+    generate(&last, &nowhere).exits(1, &["gives those of the last token only", "without --recipe logits=last"]);
     let (_folder, t5) = artifact(&golden("t5"), &[]);
     generate(&t5, &nowhere).exits(1, &["--prompt-lookup is for decoders"]);
     generate(&t5, &["--ids", "5", "--prompt-chunk", "4"]).exits(1, &["--prompt-chunk is for decoders"]);

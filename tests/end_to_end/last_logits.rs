@@ -48,7 +48,7 @@ fn other_forms_of_the_graph_have_last_logits_too() {
         ("gemma2", &["--recipe", "logits=last,padded", "--recipe", "pad-vocab=64"]),
         ("llama", &["--recipe", "logits=last", "--cache", "in-place"]),
         ("llama", &["--recipe", "logits=last", "--no-fusion"]),
-        ("gpt2", &["--recipe", "logits=last", "--recipe", "logits=sliced", "--fp16"]),
+        ("gpt2", &["--recipe", "logits=last,sliced", "--fp16"]),
         ("llama", &["--recipe", "logits=last", "--int4"]),
     ];
     for (name, more) in forms {
@@ -91,7 +91,7 @@ fn what_needs_all_logits_is_refused() {
     compile("gpt2", &["--recipe", "logits=last"]).succeeds();
     let source = golden("gpt2");
     let evaluate = ["evaluate", text(&out), "--data", text(&data), "--reference", text(&source)];
-    planish(evaluate).exits(1, &["logits of the last token of each row only", "without --logits last"]);
+    planish(evaluate).exits(1, &["logits of the last token of each row only", "without --recipe logits=last"]);
     // A graph says by its sizes that other logits are missing.
     let again = folder.path().join("again");
     planish_compile(&out.join("model.onnx"), &again, &[]).exits(0, &[]);

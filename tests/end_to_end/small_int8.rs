@@ -198,7 +198,7 @@ fn codes_of_the_source_stay_unless_they_are_to_be_quantized_anew() {
     let out = folder.path().join("out");
     for option in ["--int4", "--int8-weights", "--int8"] {
         let done = planish_compile(&source, &out, &["--force", option]);
-        done.exits(0, &["weights have codes already, and stay as they are; --requantize"]);
+        done.exits(0, &["weights have codes already, and stay as they are; --recipe requantize=true"]);
         let kept = Manifest::read(&out).unwrap().parts[0].coverage.clone().unwrap();
         assert!(kept.kept > 0);
         let more = if option == "--int8" { &INT8[1..] } else { &["--block-size", "32"] };

@@ -69,16 +69,18 @@ fn set(members: &mut Map<String, Value>, key: &str, text: &str) -> Result<(), Re
     let list = words.into();
     let parsed = serde_json::from_str::<Value>(text).ok();
     // A number is a text of some members, and a text without commas a list of others.
-    let mut first = None;
+    let mut refused: Option<RecipeError> = None;
     for value in [Some(plain), parsed, Some(list)].into_iter().flatten() {
         match set_value(members, &key, value) {
             Ok(()) => return Ok(()),
-            // That a text is none of the type says less than that it is a wrong one.
-            Err(error) if first.is_none() || !error.0.contains("invalid type") => first = Some(error),
+            // That a text is of another type says less than that it is a wrong one.
+            Err(error) if refused.as_ref().is_none_or(|known| known.0.contains("invalid type")) => {
+                refused = Some(error)
+            }
             Err(_) => {}
         }
     }
-    first.map_or(Ok(()), Err)
+    refused.map_or(Ok(()), Err)
 }
 
 /// Sets a member, or adds to it, if a recipe may have it.
