@@ -183,7 +183,8 @@ fn every_operator_is_generated() {
     let fused = ["fused_linear", "gated", "add_norm", "embedding_norm", "rotary_append"];
     // Which elements are the largest depends on rounding; filetests have the others.
     let of_files = ["conv", "experts", "top_k", "argmax", "foreign"];
-    let left_out = |mnemonic: &&str| of_files.contains(mnemonic) || codes.contains(mnemonic) || fused.contains(mnemonic);
+    let left_out =
+        |mnemonic: &&str| of_files.contains(mnemonic) || codes.contains(mnemonic) || fused.contains(mnemonic);
     for mnemonic in Op::mnemonics().filter(|mnemonic| !left_out(mnemonic)) {
         assert!(seen.contains(&mnemonic), "random graphs have no `{mnemonic}`");
     }

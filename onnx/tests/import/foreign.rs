@@ -285,7 +285,9 @@ fn convolutions_and_the_largest_elements_are_operators_of_the_graph() {
     let conv = |attributes| lines(18, graph(image(), filters(), vec![node("y = Conv(x, w)", attributes)], &["y"]));
     assert_eq!(
         conv(vec![ints("strides", &[2, 2]), ints("pads", &[1, 0, 1, 0])]),
-        ["%y = conv(%x, @w) {strides = [2, 2], dilations = [1, 1], pads = [1, 0, 1, 0], groups = 1, sizes = [y_dim_2, 4]} : f32[n, 5, y_dim_2, 4]"]
+        [
+            "%y = conv(%x, @w) {strides = [2, 2], dilations = [1, 1], pads = [1, 0, 1, 0], groups = 1, sizes = [y_dim_2, 4]} : f32[n, 5, y_dim_2, 4]"
+        ]
     );
     // Padding that follows from a size that only a run knows.
     assert!(conv(vec![text("auto_pad", "SAME_UPPER")])[0].starts_with("%y = foreign"));
