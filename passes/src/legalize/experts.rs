@@ -11,10 +11,10 @@ use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 /// Lowers mixtures of experts.
 pub const LOWER_EXPERTS: Pass = Pass {
     name: "lower-experts",
-    summary: "Lowers mixtures of experts to products of all experts with all tokens, and a sum over the experts, in which the \
-              score of an expert that a token does not take is 0. Every runtime has these operators; they compute experts / k \
-              times as much as is needed. Weights stay as they are stored, because tokens are the columns. Codes of weights \
-              become numbers through DequantizeLinear.",
+    summary: "Lowers mixtures of experts to products of all experts with all tokens, and a sum. The score of an expert that a \
+              token does not take is 0 in the sum. Every runtime has these operators; they compute experts / k times as much \
+              as is needed. Weights stay as they are stored, because tokens are the columns. Codes of weights become numbers \
+              through DequantizeLinear.",
     numerics: "The sum over the experts takes place in float32 at least, in the order of the experts.",
     example: Example {
         target: &ORT,
