@@ -5,9 +5,18 @@ use std::path::{Path, PathBuf};
 
 use crate::support::repository;
 
+<<<<<<< ours
 /// Where names of tensors and parts may stand: packages that copy another tool's names.
 const PACKAGES: &[&str] =
     &["compiler/src/packages/genai.rs", "compiler/src/packages/triton.rs", "artifact/src/package.rs"];
+||||||| base
+/// Where names of tensors and parts may stand: packages that copy another tool's names.
+const PACKAGES: &[&str] = &["src/artifact/genai.rs", "src/artifact/triton.rs", "src/artifact/package.rs"];
+=======
+/// Where such words may stand: packages that copy another tool's names, and the texts of roles.
+const ALLOWED: &[&str] =
+    &["src/artifact/genai.rs", "src/artifact/triton.rs", "src/artifact/package.rs", "ir/src/interface/roles.rs"];
+>>>>>>> theirs
 
 /// Where they may not: everything but the naming tables of models/, and the inference in onnx/.
 const FOLDERS: &[&str] = &["src", "passes/src", "runtimes/src", "eval/src", "ir/src"];
@@ -73,11 +82,11 @@ fn no_name_of_a_tensor_stands_outside_the_naming_tables() {
     let root = repository();
     let mut files = Vec::new();
     FOLDERS.iter().for_each(|folder| sources(&root.join(folder), &mut files));
-    assert!(files.len() > 400, "{} files", files.len());
+    assert!(files.len() > 300, "{} files", files.len());
     let mut found = Vec::new();
     for file in files {
         let name = file.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
-        if PACKAGES.contains(&name.as_str()) {
+        if ALLOWED.contains(&name.as_str()) {
             continue;
         }
         let text = fs::read_to_string(&file).unwrap();
