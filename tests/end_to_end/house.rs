@@ -5,21 +5,28 @@ use std::path::{Path, PathBuf};
 
 use crate::support::repository;
 
-<<<<<<< ours
-/// Where names of tensors and parts may stand: packages that copy another tool's names.
-const PACKAGES: &[&str] =
-    &["compiler/src/packages/genai.rs", "compiler/src/packages/triton.rs", "artifact/src/package.rs"];
-||||||| base
-/// Where names of tensors and parts may stand: packages that copy another tool's names.
-const PACKAGES: &[&str] = &["src/artifact/genai.rs", "src/artifact/triton.rs", "src/artifact/package.rs"];
-=======
 /// Where such words may stand: packages that copy another tool's names, and the texts of roles.
-const ALLOWED: &[&str] =
-    &["src/artifact/genai.rs", "src/artifact/triton.rs", "src/artifact/package.rs", "ir/src/interface/roles.rs"];
->>>>>>> theirs
+const ALLOWED: &[&str] = &[
+    "compiler/src/packages/genai.rs",
+    "compiler/src/packages/triton.rs",
+    "artifact/src/package.rs",
+    "ir/src/interface/roles.rs",
+];
 
 /// Where they may not: everything but the naming tables of models/, and the inference in onnx/.
-const FOLDERS: &[&str] = &["src", "passes/src", "runtimes/src", "eval/src", "ir/src"];
+const FOLDERS: &[&str] = &[
+    "src",
+    "artifact/src",
+    "check/src",
+    "compiler/src",
+    "data/src",
+    "generate/src",
+    "measure/src",
+    "passes/src",
+    "runtimes/src",
+    "eval/src",
+    "ir/src",
+];
 
 /// Names of inputs, outputs, parts and sizes.
 const NAMES: &[&str] = &[

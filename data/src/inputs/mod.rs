@@ -49,8 +49,7 @@ pub fn interface_of(specs: &[InputSpec]) -> Arc<PartInterface> {
 }
 
 /// [`specs`] of the inputs of a session, whose roles its names tell.
-#[cfg(test)]
-pub(crate) fn session_specs(
+pub fn session_specs(
     session: &dyn planish_runtimes::Session,
     ids: &BTreeMap<String, Values>,
 ) -> Result<Vec<InputSpec>, InputError> {
@@ -58,8 +57,8 @@ pub(crate) fn session_specs(
 }
 
 /// What the tensors of a model are whose inputs and outputs have these names and types.
-#[cfg(test)]
-pub(crate) fn inferred(inputs: &[Port], outputs: &[Port]) -> PartInterface {
+#[must_use]
+pub fn inferred(inputs: &[Port], outputs: &[Port]) -> PartInterface {
     let [inputs, outputs] = [inputs, outputs]
         .map(|ports| ports.iter().map(|port| (port.name.as_str(), Some(&port.ty))).collect::<Vec<_>>());
     planish_onnx::interface::infer(planish_ir::PartRole::Model, &inputs, &outputs)
