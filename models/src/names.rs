@@ -64,6 +64,12 @@ const SYMBOLS: &[Named<SymbolRole>] = &[
     (DECODER_PAST, SymbolRole::Past),
 ];
 
+/// Whether the models here have a size of this name. A graph of others may take sequences of no token.
+#[must_use]
+pub fn has_symbol(symbol: &str) -> bool {
+    SYMBOLS.iter().any(|(known, _)| *known == symbol)
+}
+
 /// What a symbol of the models here counts.
 pub(crate) fn symbol(symbol: &str) -> SymbolRole {
     SYMBOLS.iter().find(|(known, _)| *known == symbol).map(|(_, role)| *role).unwrap_or_default()

@@ -280,7 +280,7 @@ fn manifests_that_cannot_be_read_are_named() {
     for (changed, part) in [
         ("{}".to_owned(), "is not a manifest that this version reads"),
         (manifest[..manifest.len() / 2].to_owned(), "is not a manifest that this version reads"),
-        (manifest.replacen("\"schema\": 4", "\"schema\": 1000", 1), "schema 1000"),
+        (manifest.replacen("\"schema\": 5", "\"schema\": 1000", 1), "schema 1000"),
         (manifest.replacen("\"model.onnx\"", "\"lost.onnx\"", 1), "names no file of model"),
     ] {
         fs::write(out.join("planish.json"), changed).unwrap();
@@ -295,7 +295,7 @@ fn older_manifests_are_read() {
     let (_folder, out) = artifact("vit");
     let path = out.join("planish.json");
     let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    assert_eq!((&manifest["schema"], &manifest["parts"][0]["files"]), (&4.into(), &json!(["model.onnx"])));
+    assert_eq!((&manifest["schema"], &manifest["parts"][0]["files"]), (&5.into(), &json!(["model.onnx"])));
     manifest["parts"][0].as_object_mut().unwrap().remove("files");
     let shape = &mut manifest["parts"][0]["inputs"][0]["shape"];
     assert_eq!(*shape, json!(["batch_size", 3, 16, 16]));

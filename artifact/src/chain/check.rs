@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use planish_eval::Tensor;
 use planish_ir::{Dim, InputRole, Symbol, SymbolRole};
+use planish_models::names::has_symbol;
 
 use crate::manifest::{Input, PartManifest};
 
-/// The symbols of a part that count tokens; none where it reads no tokens.
+/// The symbols of a part that count tokens, of those that the architectures have; none where it reads no tokens.
 fn symbols(part: &PartManifest) -> Vec<(&Symbol, SymbolRole)> {
     let reads = |input: &Input| input.role.is_token_ids() || input.role == InputRole::Embeddings;
     let counts = |role: SymbolRole| matches!(role, SymbolRole::Tokens | SymbolRole::EncoderTokens | SymbolRole::Past);
-    let all = part.symbols.iter().filter(|_| part.inputs.iter().any(reads));
+    let all = part.symbols.iter().filter(|(symbol, _)| has_symbol(symbol) && part.inputs.iter().any(reads));
     all.map(|(symbol, role)| (symbol, *role)).filter(|(_, role)| counts(*role)).collect()
 }
 

@@ -14,7 +14,9 @@ fn part(inputs: &[(&str, &str)]) -> PartManifest {
         r#"{{"name": "model", "inputs": [{}], "outputs": [], "passes": [], "raised": {{}}}}"#,
         inputs.join(",")
     );
-    serde_json::from_str(&text).unwrap()
+    let mut part: PartManifest = serde_json::from_str(&text).unwrap();
+    part.infer_roles();
+    part
 }
 
 fn ranges(text: &str) -> SymbolRanges {

@@ -58,7 +58,8 @@ mod tests {
             %y = linear(%x, @w) : f32[b, 4]
             output y = %y
         }"#;
-        let graph = text::parse(graph, &text::no_files).unwrap();
+        let mut graph = text::parse(graph, &text::no_files).unwrap();
+        planish_onnx::interface::state(&mut graph);
         let tensor = |shape: Vec<usize>| Tensor::zeros(planish_ir::DType::F32, shape).unwrap();
         let (inputs, outputs) = ([("x".to_owned(), tensor(vec![3, 8]))], [("y".to_owned(), tensor(vec![3, 4]))]);
         let work = work(&graph, &graph, &inputs, &outputs).unwrap();
@@ -77,7 +78,8 @@ mod tests {
             output y = %y
             output z = %z
         }"#;
-        let graph = text::parse(graph, &text::no_files).unwrap();
+        let mut graph = text::parse(graph, &text::no_files).unwrap();
+        planish_onnx::interface::state(&mut graph);
         let work = work_of_rows(&graph, &graph, 2, 1, 5).unwrap();
         assert_eq!((work.flops, work.bytes), (2 * 2 * 8 * 4, 4 * (4 * 8 + 2 * 8 + 2 * 5 * 8 + 2 * 4 + 2 * 6 * 8)));
     }

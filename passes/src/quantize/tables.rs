@@ -134,7 +134,9 @@ mod tests {
 
     /// The names of the tables that are planned.
     fn planned(text: &str) -> Vec<String> {
-        let plan = Plan::new(&parse(text, &no_files).unwrap(), &Settings::int8(&ORT), None).unwrap();
+        let mut graph = parse(text, &no_files).unwrap();
+        planish_onnx::interface::state(&mut graph);
+        let plan = Plan::new(&graph, &Settings::int8(&ORT), None).unwrap();
         plan.weights.into_iter().map(|table| table.weight).collect()
     }
 
