@@ -74,7 +74,7 @@ impl PartManifest {
     }
 
     /// Infers what its tensors are from their names and types.
-    pub(crate) fn infer_roles(&mut self) {
+    pub fn infer_roles(&mut self) {
         let inputs: Vec<_> = self.inputs.iter().map(|input| input.value.named()).collect();
         let outputs: Vec<_> = self.outputs.iter().map(|output| output.value.named()).collect();
         let inferred = interface::infer(interface::part_role(&self.name), &inputs, &outputs);

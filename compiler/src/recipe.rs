@@ -11,7 +11,6 @@ use planish_artifact::recipe::{
 };
 use planish_passes::quantize::{Bits, Settings, Smooth, WeightMethod, WeightSettings};
 use planish_passes::{BlockInputs, HalfPrecision, Logits, Padding, QuantizedForm, Target};
-use regex::Regex;
 
 use crate::calibrate::{CalibrateOptions, is_table};
 use crate::quantize::{QuantizeOptions, Rounding, WeightOptions, read_plans};

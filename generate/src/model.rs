@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use planish_artifact::Artifact;
 use planish_artifact::manifest::PartManifest;
 use planish_eval::Tensor;
-use planish_ir::{InputRole, OutputRole, PartRole};
+use planish_ir::{OutputRole, PartRole};
 use planish_models::Task;
 use planish_runtimes::{BestScores, Format, Runtime, RuntimeValue, Session, SessionOptions};
 

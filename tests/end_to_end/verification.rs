@@ -10,7 +10,7 @@ use planish_onnx::proto::{DataType, GraphProto, ModelProto, NodeProto, OperatorS
 use prost::Message;
 use serde_json::Value;
 
-use crate::support::{Done, Draft, command, golden, planish, planish_compile, repository, scratch, text};
+use crate::support::{Done, Draft, command, planish, planish_compile, repository, scratch, text};
 use planish_testing::onnx::{
     f32, floats, graph, graph_attribute, int, integers, model, node, text as attribute_text, typed,
 };

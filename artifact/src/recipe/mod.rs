@@ -100,7 +100,9 @@ pub struct RecipeError(String);
 /// What a member of a recipe needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum For {
+    /// fp16 and bf16.
     Half,
+    /// int8.
     Int8,
     /// int8 and fp8.
     Codes,
@@ -108,6 +110,7 @@ pub enum For {
     Blocks,
     /// int8, int4 and int8-weights.
     Weights,
+    /// All that quantize.
     Quantized,
 }
 
@@ -210,11 +213,14 @@ impl Recipe {
         self.logits.contains(&LogitsChoice::Last)
     }
 
+    /// The precision of a kind that is asked for.
+    #[must_use]
     pub fn asked(&self, of: For) -> Option<Precision> {
         self.precision.iter().copied().find(|precision| of.all().contains(precision))
     }
 
     /// Whether a member has a value.
+    #[must_use]
     pub fn has(&self, member: &str) -> bool {
         match member {
             "plan" => self.plan.is_some(),
@@ -223,6 +229,10 @@ impl Recipe {
     }
 }
 
+/// Refuses a recipe.
+///
+/// # Errors
+/// Always: the reason.
 pub fn refuse<T>(why: impl Into<String>) -> Result<T, RecipeError> {
     Err(RecipeError(why.into()))
 }

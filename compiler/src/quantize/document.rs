@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use planish_artifact::files;
-use planish_artifact::manifest::Manifest;
 use planish_files::Kind;
 use planish_passes::quantize::Plan;
 use serde::Deserialize;

@@ -49,6 +49,9 @@ pub fn interface_of(specs: &[InputSpec]) -> Arc<PartInterface> {
 }
 
 /// [`specs`] of the inputs of a session, whose roles its names tell.
+///
+/// # Errors
+/// As of [`specs`].
 pub fn session_specs(
     session: &dyn planish_runtimes::Session,
     ids: &BTreeMap<String, Values>,

@@ -48,7 +48,7 @@ fn bytes_of(dtype: DType) -> u64 {
     (if dtype == DType::String { LETTERS } else { dtype.size() }) as u64
 }
 
-pub fn too_large(spec: &InputSpec, shape: Vec<usize>) -> InputError {
+pub(crate) fn too_large(spec: &InputSpec, shape: Vec<usize>) -> InputError {
     let is_open = spec.port.ty.shape.as_constant().is_none();
     InputError::TooLarge { input: spec.port.name.clone(), dtype: spec.port.ty.dtype, shape, is_open }
 }
@@ -111,7 +111,7 @@ pub fn graph_bindings(graph: &Graph, sizes: Sizes, past: usize) -> Bindings {
 }
 
 /// The size of each symbol that has one, with a past of so many keys.
-pub fn bindings_behind(specs: &[InputSpec], sizes: Sizes, past: usize) -> Bindings {
+pub(crate) fn bindings_behind(specs: &[InputSpec], sizes: Sizes, past: usize) -> Bindings {
     let of = |spec: &'_ InputSpec| -> Vec<(Symbol, SymbolRole)> {
         let symbols = spec.port.ty.shape.iter().flat_map(Dim::symbols);
         symbols.map(|symbol| (symbol.clone(), spec.of.symbol(symbol))).collect()

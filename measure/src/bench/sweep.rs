@@ -226,7 +226,7 @@ mod tests {
     use std::time::Duration;
 
     use planish_artifact::verification::Tolerances;
-    use planish_data::inputs::{Values, specs};
+    use planish_data::inputs::Values;
     use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
     use planish_runtimes::{Model, Runtime, SessionOptions};
 
