@@ -22,10 +22,30 @@ use crate::support::{
 /// The golden whose scores bfloat16 does not tell apart, on any target.
 const LARGE_SCORES: &str = "t5-gated-untied";
 
+/// Goldens whose graphs have the operators of others, with other sizes: compiling their kernels for the processor takes minutes.
+const ALIKE: [&str; 16] = [
+    "albert",
+    "cohere",
+    "electra",
+    "ernie4-5",
+    "eurobert",
+    "exaone4",
+    "glm4",
+    "granite",
+    "helium",
+    "nemotron",
+    "olmo2",
+    "olmo3",
+    "phi",
+    "smollm3",
+    "stablelm",
+    "starcoder2",
+];
+
 fn goldens() -> Vec<String> {
     let mut all = names(&repository().join("fixtures/goldens"));
-    all.retain(|name| golden(name).is_dir());
-    assert_eq!(all.len(), 25);
+    all.retain(|name| golden(name).is_dir() && !ALIKE.contains(&name.as_str()));
+    assert_eq!(all.len(), 29);
     all
 }
 

@@ -92,7 +92,7 @@ fn no_name_of_a_tensor_stands_outside_the_naming_tables() {
     assert!(files.len() > 300, "{} files", files.len());
     let mut found = Vec::new();
     for file in files {
-        let name = file.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+        let name = file.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
         if ALLOWED.contains(&name.as_str()) {
             continue;
         }
