@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use crate::support::repository;
 
-/// Where such words may stand: packages that copy another tool's names, and the texts of roles.
+/// Where such words may stand: packages that copy another tool's names, the texts of roles, and the members of a recipe.
 const ALLOWED: &[&str] = &[
     "compiler/src/packages/genai.rs",
     "compiler/src/packages/triton.rs",
+    "compiler/src/recipe.rs",
     "artifact/src/package.rs",
     "ir/src/interface/roles.rs",
 ];
