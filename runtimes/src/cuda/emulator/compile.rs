@@ -1,8 +1,8 @@
 //! Compiling kernels as C++.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs};
 
@@ -14,6 +14,9 @@ use crate::cuda::source::Source;
 /// The headers that emulate CUDA.
 const HEADERS: [(&str, &str); 3] =
     [("host.h", include_str!("host.h")), ("fibers.h", include_str!("fibers.h")), ("races.h", include_str!("races.h"))];
+
+/// The options of the compiler.
+const OPTIONS: [&str; 4] = ["-std=c++17", "-O2", "-fPIC", "-DPLANISH_HOST"];
 
 /// The environment variable with more options for the compiler, e.g. `-fsanitize=address`.
 pub(crate) const FLAGS: &str = "PLANISH_EMULATOR_FLAGS";
@@ -68,14 +71,7 @@ impl Compiler {
     /// The library of a kernel and its file, from the folder of an earlier process where it is there.
     pub(super) fn library(&self, source: &Source) -> Result<(Library, PathBuf), String> {
         let text = source.text();
-        let mut hash = blake3::Hasher::new();
-        for part in HEADERS.iter().map(|(_, text)| *text).chain([text.as_str(), self.version.as_str()]) {
-            hash.update(part.as_bytes()).update(&[0]);
-        }
-        for flag in self.flags() {
-            hash.update(flag.as_bytes()).update(&[0]);
-        }
-        let name = format!("{}-{}", source.kernel, &hash.finalize().to_hex()[..24]);
+        let name = format!("{}-{}", source.kernel, self.key(&text));
         let path = self.folder.join(format!("{name}.so"));
         if !path.exists() {
             self.compile(&name, &text, &path)?;
@@ -85,26 +81,71 @@ impl Compiler {
         Ok((library, path))
     }
 
-    fn compile(&self, name: &str, text: &str, to: &PathBuf) -> Result<(), String> {
-        // Processes and threads that compile the same at the same time have folders of their own; the last rename stays.
-        static COMPILED: AtomicUsize = AtomicUsize::new(0);
-        let number = COMPILED.fetch_add(1, Ordering::Relaxed);
+    /// What tells the result of compiling a text from that of others: the text, the headers, the compiler and its options.
+    fn key(&self, text: &str) -> String {
+        let mut hash = blake3::Hasher::new();
+        let headers = HEADERS.iter().map(|(_, text)| *text);
+        for part in headers.chain(OPTIONS).chain([text, self.version.as_str()]).chain(self.flags()) {
+            hash.update(part.as_bytes()).update(&[0]);
+        }
+        hash.finalize().to_hex()[..24].to_owned()
+    }
+
+    /// A folder that no other process or thread has.
+    fn own_folder(&self, name: &str) -> Result<PathBuf, String> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = self.folder.join(format!("{name}.{}.{number}", std::process::id()));
+        fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// Runs the compiler in a folder.
+    fn run<'a>(&self, folder: &Path, arguments: impl IntoIterator<Item = &'a str>) -> Result<Output, String> {
+        let output = Command::new(&self.program).args(arguments).current_dir(folder).output();
+        output.map_err(|e| format!("{}: {e}", folder.display()))
+    }
+
+    /// The folder of the headers, with the precompiled form of the first: reading them takes a fifth of the time of a kernel.
+    fn headers(&self) -> Result<PathBuf, String> {
+        let name = format!("headers-{}", self.key(""));
+        let ready = self.folder.join(&name);
+        if ready.exists() {
+            return Ok(ready);
+        }
+        let folder = self.own_folder(&name)?;
         let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
-        fs::create_dir_all(&folder).map_err(failed)?;
-        for (name, text) in HEADERS.into_iter().chain([("kernel.cpp", text)]) {
+        for (name, text) in HEADERS {
             fs::write(folder.join(name), text).map_err(failed)?;
         }
-        let run = |arguments: &[&str], flags: &mut dyn Iterator<Item = &str>| {
-            let mut command = Command::new(&self.program);
-            command.args(arguments).args(flags).current_dir(&folder).output().map_err(failed)
-        };
-        let compile = ["-std=c++17", "-O2", "-fPIC", "-DPLANISH_HOST", "-I.", "-c", "kernel.cpp", "-o", "kernel.o"];
-        let mut output = run(&compile, &mut self.flags())?;
+        let [(header, _), ..] = HEADERS;
+        let precompiled = format!("{header}.gch");
+        let output = self.run(
+            &folder,
+            OPTIONS.into_iter().chain(self.flags()).chain(["-x", "c++-header", header, "-o", &precompiled]),
+        )?;
+        // Another process may have been faster: one of the two stays.
+        let _ = fs::rename(&folder, &ready);
+        let _ = fs::remove_dir_all(&folder);
+        match ready.join(precompiled).exists() {
+            true => Ok(ready),
+            false => Err(format!("the headers of kernels do not compile:\n{}", first_lines(&output.stderr))),
+        }
+    }
+
+    fn compile(&self, name: &str, text: &str, to: &PathBuf) -> Result<(), String> {
+        let headers = self.headers()?;
+        let headers = headers.to_str().ok_or_else(|| format!("{} is not UTF-8", headers.display()))?;
+        // The last rename of several that compile the same at the same time stays.
+        let folder = self.own_folder(name)?;
+        let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
+        fs::write(folder.join("kernel.cpp"), text).map_err(failed)?;
+        let files = ["-I", headers, "-include", HEADERS[0].0, "-c", "kernel.cpp", "-o", "kernel.o"];
+        let mut output = self.run(&folder, OPTIONS.into_iter().chain(files).chain(self.flags()))?;
         if output.status.success() {
             // ThreadSanitizer's library is left out: the kernel has what its object calls.
-            let mut flags = self.flags.iter().map(String::as_str);
-            output = run(&["-shared", "kernel.o", "-o", "kernel.so"], &mut flags)?;
+            let flags = self.flags.iter().map(String::as_str);
+            output = self.run(&folder, ["-shared", "kernel.o", "-o", "kernel.so"].into_iter().chain(flags))?;
         }
         let made = fs::rename(folder.join("kernel.so"), to);
         fs::remove_dir_all(&folder).map_err(failed)?;
