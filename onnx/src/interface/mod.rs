@@ -1,6 +1,6 @@
 //! What the tensors of a graph are, by their names and types: the roles that the architectures of planish state themselves.
 //!
-//! The names are those of Optimum, Transformers.js, PyTorch's exporter and onnxruntime-genai; [`names`] has the tables.
+//! The names are those of Optimum, Transformers.js, PyTorch's exporter and onnxruntime-genai; names.rs has the tables.
 
 mod cache;
 mod names;
