@@ -73,6 +73,12 @@ impl Resolver<'_> {
 
     /// Refuses members that exclude each other, or need what is not there.
     fn check(&self, has_data: bool) -> Result<(), RecipeError> {
+        if let Some(path) = self.calibrated.as_ref().filter(|_| !has_data && self.plan.is_none()) {
+            let path = path.display();
+            return refuse(format!(
+                "what {path} records followed from data: add --calibrate FILE, or --recipe plan={path} for the plan of quantization"
+            ));
+        }
         for kind in [For::Half, For::Quantized] {
             let asked = self.precision.iter().filter(|precision| kind.all().contains(precision));
             if let [first, second, ..] = asked.map(|precision| precision.name()).collect::<Vec<_>>()[..] {
@@ -158,6 +164,11 @@ impl Resolver<'_> {
                 "target {target} computes in float32, because its runtime has no half-precision kernels worth using: \
                  --{half} only stores weights in half precision; leave out {}, or choose --target onnx",
                 option(member)
+            ));
+        }
+        if let Some(part) = self.keep.iter().find(|keep| !keep.is_pattern() && keep.kept == Some(KeptAs::Fp32)) {
+            return refuse(format!(
+                "--keep {part} is for --int4, --int8 and the like; beside --{half} give a pattern of its name, such as --keep lm_head=fp32"
             ));
         }
         // Beside quantization a pattern without a type keeps a float, which may be a half one.

@@ -90,6 +90,9 @@ pub struct Recipe {
     /// The options of `planish build-engine`, by their names with `_` for `-`, for the engine that `compile --target trt` builds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub engine: BTreeMap<String, Value>,
+    /// The `planish.json` that it was read from, of an artifact whose choices followed from data.
+    #[serde(skip)]
+    pub calibrated: Option<PathBuf>,
 }
 
 /// A recipe that cannot be followed.

@@ -15,19 +15,23 @@ use super::{Recipe, RecipeError, refuse};
 /// When a file cannot be read, or a member is unknown or has a wrong value.
 pub fn read(texts: &[String]) -> Result<Recipe> {
     let mut members = Map::new();
+    let mut calibrated = None;
     for text in texts {
         match assignment(text) {
             Some((key, value)) => set(&mut members, key, value)?,
             None => {
                 let path = Path::new(text);
-                for (key, value) in file(path)? {
+                let (read, has_data) = file(path)?;
+                calibrated = has_data.then(|| path.to_owned()).or(calibrated);
+                for (key, value) in read {
                     set_value(&mut members, &key, value)
                         .with_context(|| format!("cannot follow {}", path.display()))?;
                 }
             }
         }
     }
-    Ok(serde_json::from_value(Value::Object(members))?)
+    let recipe: Recipe = serde_json::from_value(Value::Object(members))?;
+    Ok(Recipe { calibrated, ..recipe })
 }
 
 /// The two sides of `KEY=VALUE`, of a text that names no file.
@@ -37,17 +41,18 @@ fn assignment(text: &str) -> Option<(&str, &str)> {
     (key.chars().all(is_key) && !Path::new(text).exists()).then_some((key, value))
 }
 
-/// The members that a file has.
-fn file(path: &Path) -> Result<Map<String, Value>> {
+/// The members that a file has, and whether it is of an artifact that was calibrated.
+fn file(path: &Path) -> Result<(Map<String, Value>, bool)> {
     let text = planish_files::read_text(path, &Kind::RECIPE)?;
     let wrong =
         || format!("{} is no recipe, which is a JSON object such as {{\"precision\": [\"int8\"]}}", path.display());
     let mut members: Map<String, Value> = serde_json::from_str(&text).with_context(wrong)?;
     if !members.contains_key("producer") {
-        return Ok(members);
+        return Ok((members, false));
     }
+    let calibrated = members.get("calibration").is_some_and(Value::is_object);
     match members.remove("recipe") {
-        Some(Value::Object(recipe)) => Ok(recipe),
+        Some(Value::Object(recipe)) => Ok((recipe, calibrated)),
         _ => {
             let why = format!("{} records no recipe; a version before recipes wrote it", path.display());
             Err(RecipeError(why).into())

@@ -245,7 +245,7 @@ fn patterns(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
         let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
         if reports.peek().is_some() && !reports.any(|report| report.matched[at]) {
             bail!(
-                "nothing is named as --keep `{pattern}` says; `planish compile --debug stop-after=0` prints the graph \
+                "nothing is named as --keep `{pattern}` says; `planish compile --debug stop=0` prints the graph \
                  with the names of its nodes and weights"
             );
         }

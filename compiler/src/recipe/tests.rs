@@ -1,5 +1,5 @@
 use planish_artifact::recipe::read;
-use planish_passes::{CUDA, ONNX, ORT, TRT, Target};
+use planish_passes::{CUDA, ONNX, ORT, ORT_CUDA, TRT, Target};
 use serde_json::json;
 
 use super::*;
@@ -100,6 +100,7 @@ fn what_does_not_fit_is_refused() {
         (&["precision=fp16", "keep=a=float"], &ONNX, false, "write =fp32"),
         (&["precision=int8", "keep=@head"], &ORT, false, "write a pattern of its name"),
         (&["precision=int4", "keep=@table=int4"], &ONNX, false, "looks up rows of codes"),
+        (&["precision=fp16,int4", "keep=@head=fp32"], &ORT_CUDA, false, "beside --fp16 give a pattern"),
         (&["keep=a"], &ORT, false, "add --precision"),
         (&["logits=all,last"], &ORT, false, "takes one of all and last"),
         (&["logits=padded"], &ORT, false, "needs a padded vocabulary"),
@@ -126,4 +127,18 @@ fn what_is_kept_is_what_its_type_says() {
     let int8 = resolve(&of(&["precision=int8", "keep=a", "keep=@table=float"]).unwrap(), &ORT, None).unwrap();
     let settings = int8.quantize.unwrap().settings;
     assert_eq!((settings.keep_float.len(), settings.keep_tables), (1, true));
+}
+
+#[test]
+fn what_followed_from_data_is_not_repeated_without_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("planish.json");
+    let of = |calibration: &str| {
+        let manifest = format!(r#"{{"producer": "planish", "recipe": {{"precision": ["int8"]}}{calibration}}}"#);
+        std::fs::write(&path, manifest).unwrap();
+        read(&[path.to_str().unwrap().to_owned()]).unwrap()
+    };
+    let error = resolve(&of(r#", "calibration": {}"#), &ORT, None).unwrap_err().to_string();
+    assert!(error.contains("followed from data: add --calibrate FILE"), "{error}");
+    assert!(resolve(&of(""), &ORT, None).unwrap().quantize.is_some());
 }
