@@ -37,7 +37,9 @@ macro_rules! tasks {
 tasks! {
     /// `last_hidden_state` [batch_size, sequence_length, hidden], and `pooler_output`
     /// [batch_size, hidden] where the checkpoint has a pooler.
-    FeatureExtraction = "feature-extraction", synonyms ["default", "sentence-similarity"], classes ["Model"];
+    FeatureExtraction = "feature-extraction", synonyms ["default", "sentence-similarity"],
+        // The discriminator, whose head has no task.
+        classes ["Model", "ElectraForPreTraining"];
     /// `logits` [batch_size, sequence_length, vocabulary] of each token.
     FillMask = "fill-mask", synonyms ["masked-lm"], classes ["ForMaskedLM", "ForPreTraining"];
     /// `logits` [batch_size, labels] of the whole sequence.

@@ -52,9 +52,10 @@ impl Layer<'_> {
                 let taken = block.min(number - first);
                 let mut columns = Vec::with_capacity(taken * window);
                 for place in first..first + taken {
-                    for channel in x.chunks(size.max(1)).take(each) {
+                    for channel in 0..each {
                         for offset in 0..count(kernel) {
-                            columns.push(self.position(place, offset).map_or(0.0, |at| channel[at].widen()));
+                            let at = self.position(place, offset);
+                            columns.push(at.map_or(0.0, |at| x[channel * size + at].widen()));
                         }
                     }
                 }

@@ -36,7 +36,7 @@ impl Kernel for TopK {
         let (values, ranks) = with_type!(x.dtype(),
             float T => {
                 let x = T::of(x)?;
-                let ranks = taken(&|a, b| x[a].widen().total_cmp(&x[b].widen()));
+                let ranks = taken(&|a, b| ascending(x[a].widen(), x[b].widen()));
                 (T::data(places(&ranks).into_iter().map(|at| x[at]).collect()), ranks)
             },
             int T => {
@@ -47,6 +47,11 @@ impl Kernel for TopK {
             bool => return Err("is not defined for bool".to_owned()));
         Ok(vec![values, indices(ranks)?])
     }
+}
+
+/// The order of two numbers: both zeros are equal, and what is no number is above all.
+fn ascending(a: f64, b: f64) -> Ordering {
+    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
 impl Kernel for ArgMax {

@@ -31,6 +31,13 @@ fn windows_are_summed_with_their_filters() {
     assert_eq!(y, tensor(&[1, 2, 2], vec![2f32, 6.0, -2.0, -2.0]));
 }
 
+/// Padding alone makes places.
+#[test]
+fn an_input_without_spatial_elements_is_zeros() {
+    let (x, w) = (tensor(&[1, 2, 0], Vec::<f32>::new()), tensor(&[1, 2, 2], vec![1f32; 4]));
+    assert_eq!(apply(&[&x, &w], conv(&[1], [&[1], &[1]], &[1, 1])), tensor(&[1, 1, 1], vec![0f32]));
+}
+
 #[test]
 fn images_have_two_spatial_axes_and_groups_have_their_own_channels() {
     let (x, w) = (random(DType::F32, &[2, 4, 5, 3], 1), random(DType::F32, &[6, 2, 3, 2], 2));

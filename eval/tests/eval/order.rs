@@ -15,6 +15,13 @@ fn the_largest_elements_come_first_and_of_equal_ones_the_first() {
 }
 
 #[test]
+fn zeros_are_equal_and_what_is_no_number_is_above_all() {
+    let x = tensor(&[5], vec![-0.0f32, 0.0, 1.0, -f32::NAN, f32::INFINITY]);
+    let top = try_apply(&[&x], |v| TopK { x: v[0], axis: 0, k: Dim::constant(5), smallest: Flag(false) }).unwrap();
+    assert_eq!(top[1], tensor(&[5], vec![3i64, 4, 2, 0, 1]));
+}
+
+#[test]
 fn integers_are_ordered_exactly_along_any_axis() {
     let x = tensor(&[3, 2], vec![i64::MAX - 1, 0, i64::MAX, 2, i64::MIN, 1]);
     let results = try_apply(&[&x], |v| TopK { x: v[0], axis: 0, k: Dim::constant(2), smallest: Flag(false) }).unwrap();

@@ -72,7 +72,8 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
     let (x, mask) = bert::embeddings(b, &s)?;
     let mut x = b.linear(x, "encoder.embedding_hidden_mapping_in", s.hidden, s.embedded)?;
     for layer in 0..s.layers.value {
-        let group = layer * groups.value / s.layers.value;
+        // Rounded as the reference rounds it, whose quotient is a floating-point number.
+        let group = (layer as f64 / (s.layers.value as f64 / groups.value as f64)) as usize;
         for inner in 0..inner.value {
             let path = format!("{}.{group}.albert_layers.{inner}", LAYER.layers);
             x = encoder::layer(b, &s, &LAYER, &path, x, (mask, None))?;

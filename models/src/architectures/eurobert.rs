@@ -51,7 +51,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
     let tied = b.config.boolean("tie_word_embeddings", false)?;
     let embeddings = format!("{EMBEDDINGS}.weight");
     let weight = heads::vocabulary_weight(b, HEAD, &embeddings, tied, [s.vocabulary, s.hidden])?;
-    let logits = b.emit(Linear::new(hidden, weight, None), HEAD)?;
+    // `mlp_bias` counts for the head too.
+    let bias = s.feed_forward_bias.then(|| b.weight(&["lm_head.bias"], &[s.vocabulary])).transpose()?;
+    let logits = b.emit(Linear::new(hidden, weight, bias), HEAD)?;
     b.give(names::LOGITS, logits);
     Ok(interface)
 }

@@ -34,6 +34,8 @@ const LOCAL_THETA: &str = "rope_local_base_freq";
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     let defaults = Defaults { vocab_size: 262_208, max_position_embeddings: 131_072, ..gemma2::DEFAULTS };
     let mut s = gemma2::read(b, &defaults, [None; 2])?;
+    // The reference gives no cap to attention, whatever `attn_logit_softcapping` says.
+    s.softcap = None;
     s.head_norms = HeadNorms::Each;
     let every = windows::pattern(b.config, 6)?;
     let window = b.config.size("sliding_window", 4096)?;

@@ -53,6 +53,8 @@ const LAYER: LayerNames = LayerNames {
 
 /// The position of padding; `pad_token_id` does not change it.
 const PADDING: i64 = 1;
+/// The buckets of distances; `relative_attention_num_buckets` is only how many rows the table has.
+const BUCKETS: usize = 32;
 /// The distance from which on keys share the last bucket.
 const MAX_DISTANCE: usize = 128;
 
@@ -72,7 +74,10 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
     let mut x = encoder::embeddings(b, &s, words, &[positions])?;
 
     let max_distance = Size::derived(MAX_DISTANCE, "the largest distance");
-    let table = Buckets::new(b.config, buckets, max_distance, true)?;
+    if buckets.value < BUCKETS {
+        return Err(b.config.error(format!("{buckets} leaves no row for some of the {BUCKETS} buckets")));
+    }
+    let table = Buckets::new(b.config, Size::derived(BUCKETS, "the number of buckets"), max_distance, true)?;
     let module = "encoder.relative_attention_bias";
     let length = Dim::symbol(SEQUENCE);
     let bias = relative::bias(b, &table, [buckets, s.heads], &Dim::constant(0), &length, module)?;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use planish_ir::handle::Handle;
-use planish_ir::{Def, Dim, Graph, Op, Symbol, ValueId};
+use planish_ir::{Def, Dim, Graph, Symbol, ValueId};
 
 use super::names::{LISTED, unknown};
 use super::order::used;
@@ -120,9 +120,7 @@ pub(super) fn inputs(graph: &Graph, given: &[(String, ValueId)]) -> Result<Graph
     for (_, node) in graph.nodes().filter(|(_, node)| node.outputs.iter().any(|v| needed.contains(v))) {
         let first = graph.value(node.outputs[0]);
         let mut op = node.op.clone();
-        if let Op::Foreign(foreign) = &op {
-            symbols.extend(foreign.result_symbols().cloned());
-        }
+        symbols.extend(op.determined_symbols().cloned());
         let mut dims: Vec<Dim> = node.outputs.iter().flat_map(|v| graph.ty(*v).shape.iter()).cloned().collect();
         op.visit_dims(&mut |dim| dims.push(dim.clone()));
         sizes_are_given(graph, &first.name, &dims, &symbols)?;

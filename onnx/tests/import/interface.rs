@@ -3,7 +3,7 @@
 use planish_onnx::ImportOptions;
 use planish_onnx::proto::{AttributeProto, AttributeType, DataType, DimensionValue, ModelProto, TensorProto};
 
-use planish_testing::onnx::{attribute, f32, floats, graph, import_bytes, import_with, model, node};
+use planish_testing::onnx::{attribute, f32, floats, graph, import_bytes, import_with, ints, model, node};
 
 /// `x + w` where `w` has a value and is an input too.
 fn with_default(ir_version: i64) -> ModelProto {
@@ -31,6 +31,19 @@ fn inputs_with_a_value_become_constants_with_a_warning() {
 #[test]
 fn inputs_with_a_value_stay_where_they_are_named() {
     assert_eq!(inputs(&with_default(8), &["x", "w"]), (vec!["x".to_owned(), "w".to_owned()], vec![]));
+}
+
+/// A convolution with a step determines how many places it has.
+#[test]
+fn a_convolution_stays_behind_a_cut() {
+    let constants = vec![floats("w", &[1, 1, 3], &[1.0; 3])];
+    let nodes = vec![
+        node("a = Relu(x)", vec![]),
+        node("c = Conv(a, w)", vec![ints("strides", &[2])]),
+        node("y = Relu(c)", vec![]),
+    ];
+    let model = model(17, graph(vec![f32("x", "n, 1, m")], constants, nodes, &["y"]));
+    assert_eq!(inputs(&model, &["a"]).0, ["a"]);
 }
 
 /// Elements that graphs do not have are an error where they are used only.
