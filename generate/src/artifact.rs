@@ -98,8 +98,8 @@ pub type OnPiece<'a> = &'a mut dyn FnMut(Piece<'_>) -> Result<ControlFlow<()>>;
 /// use std::ops::ControlFlow;
 /// use std::path::Path;
 ///
-/// use planish::artifact::Artifact;
-/// use planish::generate::{GenerateOptions, Prompts, generate};
+/// use planish_artifact::Artifact;
+/// use planish_generate::{GenerateOptions, Prompts, generate};
 ///
 /// let artifact = Artifact::open(Path::new("gpt2-ort"))?;
 /// let mut options = GenerateOptions::of(&artifact)?;

@@ -42,7 +42,7 @@ const GROUP: usize = 64;
 /// sorted.
 ///
 /// ```
-/// use planish::generate::{Row, top_k};
+/// use planish_generate::{Row, top_k};
 ///
 /// let rows = [Row { offset: 0.0, scores: &[1.0, 3.0, 2.0] }, Row { offset: 0.5, scores: &[2.0, 0.0, 3.0] }];
 /// let best = top_k(&rows, 2);
