@@ -112,7 +112,8 @@ test-report-if-possible:
 CUDA_ARCH ?=
 .PHONY: cuda-compile
 cuda-compile: deps ## compile the CUDA kernels for sm_80, 86, 89, 90, 100 and 120, and print their registers, shared memory and spills
-	cargo run $(CARGO_FLAGS) -p planish-cuda-compile -- $(if $(CUDA_ARCH),--arch $(CUDA_ARCH))
+	cargo build $(CARGO_FLAGS) --workspace --bin planish-cuda-compile
+	$(TARGET_DIR)/debug/planish-cuda-compile $(if $(CUDA_ARCH),--arch $(CUDA_ARCH))
 
 # The kernels are compiled as C++ with gcc's AddressSanitizer, whose library has to be there first.
 .PHONY: test-cuda-asan
@@ -375,10 +376,11 @@ random-graphs: deps ## grow and compile CASES random graphs, and compare them wi
 	cargo run --release $(CARGO_FLAGS) -p planish-random-graphs --bin random-graphs -- --cases $(CASES) $(GRAPHS)
 
 # What the tests have built is used again.
+RANDOM_GRAPHS ?= 300
 .PHONY: test-random-graphs
-test-random-graphs: deps ## the same of 300 graphs
+test-random-graphs: deps ## the same of RANDOM_GRAPHS graphs [300]
 	cargo build $(CARGO_FLAGS) --workspace --bin random-graphs
-	$(TARGET_DIR)/debug/random-graphs --cases 300
+	$(TARGET_DIR)/debug/random-graphs --cases $(RANDOM_GRAPHS)
 
 .PHONY: clean
 clean: ## remove what was built and measured; .deps/ stays
