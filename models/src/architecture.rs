@@ -30,7 +30,7 @@ pub struct Architecture {
     /// What GGUF files say of it, where they are read.
     pub(crate) gguf: Option<&'static Kind>,
     /// Adds inputs, nodes and outputs to the graph; [`Builder::finish`] ends one of several.
-    pub(crate) build: fn(&mut Builder<'_>, Task) -> Result<Interface, ModelError>,
+    pub(crate) build: fn(&mut Builder<'_>, Task) -> Result<Properties, ModelError>,
 }
 
 impl Architecture {
@@ -42,7 +42,7 @@ impl Architecture {
 
 /// The properties of a built model that callers need besides its graph.
 #[derive(Default)]
-pub(crate) struct Interface {
+pub(crate) struct Properties {
     /// The longest sequence it takes, where it takes sequences and has a limit.
     pub(crate) max_positions: Option<usize>,
     /// The number of token ids, where it takes tokens.

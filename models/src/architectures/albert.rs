@@ -1,7 +1,7 @@
 //! ALBERT (Lan et al. 2019, arXiv:1909.11942), as `transformers/models/albert` has it: BERT with embeddings of a size of their
 //! own, whose layers share their weights.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::bert::{self, Defaults};
 use crate::checkpoint::config::Size;
 use crate::layers::builder::Builder;
@@ -52,7 +52,7 @@ const LAYER: LayerNames = LayerNames {
     output_norm: "full_layer_layer_norm",
 };
 
-fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let config = b.config;
     let defaults = Defaults {
         vocab_size: 30000,
@@ -110,5 +110,5 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
             return Err(ARCHITECTURE.without(task));
         }
     }
-    Ok(s.interface(s.positions.value))
+    Ok(s.properties(s.positions.value))
 }

@@ -4,7 +4,7 @@
 use planish_ir::ops::{Attention, Binary, BinaryKind, Embedding, Real, Reshape, Slice};
 use planish_ir::{DType, Dim, Origin, Shape, ValueId};
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
@@ -163,7 +163,7 @@ impl Settings {
     }
 }
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let defaults = Defaults { vocab_size: 50265, positions: Positions::Learned, normalized_embeddings: true };
     let s = Settings::read(b.config, &defaults)?;
     let shared = Shared::find(b, EMBEDDINGS, HEAD, s.tied, [s.vocabularies[0], s.hidden])?;
@@ -175,7 +175,7 @@ pub(crate) fn parts(
     b: &mut Builder<'_>,
     s: &Settings,
     [source, target]: &[Shared; 2],
-) -> Result<Interface, ModelError> {
+) -> Result<Properties, ModelError> {
     let [vocabulary, scored] = s.vocabularies;
     encoder(b, s, source)?;
     for cached in CACHED {
@@ -185,7 +185,7 @@ pub(crate) fn parts(
         let bias = head_bias(b, scored)?;
         decoder.finish(b, x, weight, bias)?;
     }
-    Ok(seq2seq::interface(b, vocabulary, Some(s.max_positions.value)))
+    Ok(seq2seq::properties(b, vocabulary, Some(s.max_positions.value)))
 }
 
 /// The bias of the projection to the vocabulary, where it is stored; it is zero otherwise.

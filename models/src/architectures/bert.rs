@@ -1,6 +1,6 @@
 //! BERT (Devlin et al. 2018, arXiv:1810.04805), as `transformers/models/bert` has it.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, MAX_SIZE, Size};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
@@ -132,7 +132,7 @@ pub(crate) fn token_types(b: &Builder<'_>) -> Result<Size, ModelError> {
     }
 }
 
-fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let s = settings(b.config, &Defaults::BERT)?;
     let (x, mask) = embeddings(b, &s)?;
     let hidden = encoder::layers(b, &s, &LAYER, x, mask)?;
@@ -164,7 +164,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
             return Err(ARCHITECTURE.without(task));
         }
     }
-    Ok(s.interface(s.positions.value))
+    Ok(s.properties(s.positions.value))
 }
 
 /// Adds the inputs: the embeddings of tokens, types and positions, [batch_size, sequence_length, embedded], and the mask.

@@ -1,7 +1,7 @@
 //! Command R (Cohere 2024), as `transformers/models/cohere` has it: attention and feed-forward side by side behind one layer
 //! normalization without bias, rotation of neighbours, and scaled logits.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::checkpoint::config_keys::Only;
 use crate::layers::blocks::{self, Defaults, Settings};
@@ -52,7 +52,7 @@ pub(crate) fn read(b: &Builder<'_>, defaults: &Defaults) -> Result<Settings, Mod
     Ok(s)
 }
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = read(b, &DEFAULTS)?;
     s.rope = rope::Defaults { theta: 500_000.0, ..rope::Defaults::default() };
     blocks::decoder(b, &s)

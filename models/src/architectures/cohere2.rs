@@ -1,7 +1,7 @@
 //! Command R7B (Cohere 2025, arXiv:2504.00698), as `transformers/models/cohere2` has it: Command R with windows in three of
 //! four layers, which alone have a rotary embedding.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::cohere;
 use crate::architectures::llama;
 use crate::layers::blocks::{self};
@@ -27,7 +27,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = cohere::read(b, &cohere::DEFAULTS)?;
     let every = windows::pattern(b.config, 4)?;
     let window = b.config.optional_size("sliding_window", Some(4096))?;

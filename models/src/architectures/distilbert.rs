@@ -3,7 +3,7 @@
 
 use planish_ir::ops::UnaryKind;
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::Config;
 use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation, LayerNames, Settings};
@@ -82,7 +82,7 @@ fn settings(config: &Config<'_>) -> Result<Settings, ModelError> {
     settings.check(config)
 }
 
-fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let s = settings(b.config)?;
     let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
     let attention_mask = b.input(names::ATTENTION_MASK, 2);
@@ -116,5 +116,5 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
             return Err(ARCHITECTURE.without(task));
         }
     }
-    Ok(s.interface(s.positions.value))
+    Ok(s.properties(s.positions.value))
 }

@@ -1,7 +1,7 @@
 //! ELECTRA (Clark et al. 2020, arXiv:2003.10555), as `transformers/models/electra` has it: BERT with embeddings of a size of
 //! their own.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::bert::{self, Defaults, LAYER};
 use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation};
@@ -29,7 +29,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..bert::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let defaults = Defaults { hidden_size: 256, intermediate_size: 1024, num_attention_heads: 4, ..Defaults::BERT };
     let mut s = bert::settings(b.config, &defaults)?;
     s.embedded = b.config.size("embedding_size", 128)?;
@@ -63,5 +63,5 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
             return Err(ARCHITECTURE.without(task));
         }
     }
-    Ok(s.interface(s.positions.value))
+    Ok(s.properties(s.positions.value))
 }

@@ -2,7 +2,7 @@
 
 use planish_ir::ops::Linear;
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::layers::blocks::{self, Defaults, Encoded, Settings};
 use crate::layers::builder::Builder;
@@ -24,7 +24,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     const EMBEDDINGS: &str = "embed_tokens";
     const HEAD: &str = "lm_head";
     let mut s = Settings::read(
@@ -43,10 +43,10 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
     s.read_attention_bias(b, false)?;
     s.feed_forward_bias = b.config.boolean("mlp_bias", false)?;
     let embed = |b: &mut Builder<'_>, ids| b.embedding(ids, EMBEDDINGS, s.vocabulary, s.hidden);
-    let Encoded { hidden, interface, .. } = blocks::encoder(b, &s, embed)?;
+    let Encoded { hidden, properties, .. } = blocks::encoder(b, &s, embed)?;
     if task == Task::FeatureExtraction {
         b.give(names::HIDDEN, hidden);
-        return Ok(interface);
+        return Ok(properties);
     }
     let tied = b.config.boolean("tie_word_embeddings", false)?;
     let embeddings = format!("{EMBEDDINGS}.weight");
@@ -55,5 +55,5 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
     let bias = s.feed_forward_bias.then(|| b.weight(&["lm_head.bias"], &[s.vocabulary])).transpose()?;
     let logits = b.emit(Linear::new(hidden, weight, bias), HEAD)?;
     b.give(names::LOGITS, logits);
-    Ok(interface)
+    Ok(properties)
 }

@@ -2,7 +2,7 @@
 //! attention and feed-forward and of each head of queries and keys, and, where there are windows, a rotary embedding in
 //! layers with one only.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::layers::blocks::{self, Around, Defaults, HeadNorms, Settings};
 use crate::layers::builder::Builder;
@@ -22,7 +22,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 
 const PATTERN: &str = "sliding_window_pattern";
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {

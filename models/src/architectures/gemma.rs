@@ -3,7 +3,7 @@
 
 use planish_ir::ops::GeluForm;
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::checkpoint::config_keys::Only;
 use crate::checkpoint::gguf::{self, Kind};
@@ -43,7 +43,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = read(
         b,
         &Defaults {

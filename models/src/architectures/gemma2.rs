@@ -1,7 +1,7 @@
 //! Gemma 2 (Gemma Team 2024, arXiv:2408.00118), as `transformers/models/gemma2` has it: Gemma with
 //! norms behind attention and feed-forward too, bounded scores, and windows in every other layer.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::gemma;
 use crate::architectures::llama::{self, GGUF_MODEL};
 use crate::checkpoint::gguf::config::{Conversion, Sizes};
@@ -79,7 +79,7 @@ pub(crate) const IRRELEVANT_KEYS: &[&str] = &[
 
 const LOGIT_CAP: &str = "final_logit_softcapping";
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = read(b, &DEFAULTS, [Some(50.0), Some(30.0)])?;
     let window = b.config.size("sliding_window", 4096)?;
     s.windows = Windows::read(b.config, s.layers, Some(window.value), |layer| layer.is_multiple_of(2))?;

@@ -1,7 +1,7 @@
 //! Gemma 3 (Gemma Team 2025, arXiv:2503.19786), the text model as `transformers/models/gemma3` has it: Gemma 2 with heads
 //! of queries and keys that are normalized, and a rotary embedding of their own for layers with windows.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::{gemma, gemma2, llama};
 use crate::layers::blocks::{self, Defaults, HeadNorms};
 use crate::layers::builder::Builder;
@@ -31,7 +31,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 
 const LOCAL_THETA: &str = "rope_local_base_freq";
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let defaults = Defaults { vocab_size: 262_208, max_position_embeddings: 131_072, ..gemma2::DEFAULTS };
     let mut s = gemma2::read(b, &defaults, [None; 2])?;
     // The reference gives no cap to attention, whatever `attn_logit_softcapping` says.

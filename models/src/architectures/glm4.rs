@@ -1,7 +1,7 @@
 //! GLM-4-0414 (GLM Team 2024, arXiv:2406.12793), as `transformers/models/glm4` has it: Llama with norms before and behind
 //! attention and feed-forward, a packed feed-forward, and neighbours rotated in a part of each head.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::layers::blocks::{self, Defaults, FeedForward, Settings};
 use crate::layers::builder::Builder;
@@ -18,7 +18,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {

@@ -1,6 +1,6 @@
 //! GPT-2 (Radford et al. 2019), as `transformers/models/gpt2` has it.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::Size;
 use crate::checkpoint::gguf::config::Conversion;
 use crate::checkpoint::gguf::{Kind, Names};
@@ -93,7 +93,7 @@ fn configure_gguf(c: &mut Conversion<'_>) -> Result<(), String> {
     c.check(hidden / heads)
 }
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let config = b.config;
     let vocabulary = config.size("vocab_size", 50257)?;
     let positions = config.size_alias(&["n_positions", "max_position_embeddings"], 1024)?;

@@ -4,7 +4,7 @@
 use planish_ir::ops::{Linear, Reshape, Transpose};
 use planish_ir::{Dim, Shape, ValueId};
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::attention::{Heads, Scores, Text};
 use crate::layers::builder::Builder;
@@ -55,7 +55,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     build,
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     const EMBEDDINGS: &str = "embed_in";
     let config = b.config;
     let vocabulary = config.size("vocab_size", 50432)?;
@@ -102,7 +102,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     let embeddings = format!("{EMBEDDINGS}.weight");
     let weight = heads::vocabulary_weight(b, "embed_out", &embeddings, tied, [vocabulary, hidden])?;
     let logits = decoder::score(b, x, weight)?;
-    Ok(Interface { frequencies_change_at: rope.frequencies_change_at(), ..decoder.finish(b, logits) })
+    Ok(Properties { frequencies_change_at: rope.frequencies_change_at(), ..decoder.finish(b, logits) })
 }
 
 /// The defaults of the rotary embedding, from keys of this architecture.

@@ -1,7 +1,7 @@
 //! Granite (IBM 2024), as `transformers/models/granite` has it: Llama with numbers that embeddings, scores, residuals and
 //! logits are multiplied with.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::layers::blocks::{self, Defaults, EmbeddingScale, Settings};
 use crate::layers::builder::Builder;
@@ -32,7 +32,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     const KEYS: [&str; 3] = ["embedding_multiplier", "residual_multiplier", "logits_scaling"];
     let mut s = Settings::read(b, &Defaults::LLAMA)?;
     s.read_attention_bias(b, false)?;

@@ -1,6 +1,6 @@
 //! Llama (Touvron et al. 2023, arXiv:2302.13971), as `transformers/models/llama` has it.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::gguf::config::Sizes;
 use crate::checkpoint::gguf::{self, Kind, Names, Pair};
 use crate::layers::blocks::{self, Defaults, Settings};
@@ -74,7 +74,7 @@ pub(crate) const GGUF_MODEL: &[Pair] =
 /// Frequencies that old checkpoints store, then heads of other tasks.
 pub(crate) const UNUSED_TENSORS: &[&str] = &[".rotary_emb.inv_freq", "rotary_emb.inv_freq", "score.", "qa_outputs."];
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(b, &Defaults::LLAMA)?;
     s.read_attention_bias(b, false)?;
     s.feed_forward_bias = b.config.boolean("mlp_bias", false)?;

@@ -2,7 +2,7 @@
 //! BART with sinusoidal positions, whose embeddings are not normalized, and whose decoder may have a
 //! vocabulary of its own.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::bart::{self, Defaults, EMBEDDINGS, HEAD, Positions, Settings};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
@@ -25,7 +25,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..bart::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let config = b.config;
     let defaults = Defaults { vocab_size: 58101, positions: Positions::Sinusoidal, normalized_embeddings: false };
     let mut s = Settings::read(config, &defaults)?;

@@ -1,7 +1,7 @@
 //! Mistral (Jiang et al. 2023, arXiv:2310.06825), as `transformers/models/mistral` has it: Llama
 //! with attention to a window of keys.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
@@ -20,7 +20,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s =
         Settings::read(b, &Defaults { max_position_embeddings: 131072, intermediate_size: 14336, ..Defaults::LLAMA })?;
     let window = b.config.optional_size("sliding_window", Some(4096))?;

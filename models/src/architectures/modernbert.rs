@@ -4,7 +4,7 @@
 use planish_ir::ValueId;
 use planish_ir::ops::Linear;
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::Config;
 use crate::layers::blocks::{self, Around, Defaults, Encoded, FeedForward, Projections, Settings};
 use crate::layers::builder::Builder;
@@ -135,9 +135,9 @@ impl Head {
     }
 }
 
-fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let (s, head) = (settings(b)?, Head::read(b.config)?);
-    let Encoded { hidden, mask, interface } = blocks::encoder(b, &s, |b, ids| {
+    let Encoded { hidden, mask, properties } = blocks::encoder(b, &s, |b, ids| {
         let x = b.embedding(ids, EMBEDDINGS, s.vocabulary, s.hidden)?;
         s.norm.apply(b, x, "embeddings.norm", s.hidden, s.eps)
     })?;
@@ -172,5 +172,5 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
             return Err(ARCHITECTURE.without(task));
         }
     }
-    Ok(interface)
+    Ok(properties)
 }

@@ -3,7 +3,7 @@
 
 use planish_ir::Dim;
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::bert::{self, Defaults};
 use crate::architectures::roberta;
 use crate::checkpoint::config::Size;
@@ -58,7 +58,7 @@ const BUCKETS: usize = 32;
 /// The distance from which on keys share the last bucket.
 const MAX_DISTANCE: usize = 128;
 
-fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let s = bert::settings(b.config, &Defaults { vocab_size: 30527, pad_token_id: 1, ..Defaults::BERT })?;
     let buckets = b.config.size("relative_attention_num_buckets", 32)?;
     let max_positions = s.positions.value.saturating_sub(2);
@@ -109,5 +109,5 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
             return Err(ARCHITECTURE.without(task));
         }
     }
-    Ok(s.interface(max_positions))
+    Ok(s.properties(max_positions))
 }

@@ -1,7 +1,7 @@
 //! Nemotron-3 8B, Nemotron-4 and Minitron (Parmar et al. 2024, arXiv:2402.16819), as `transformers/models/nemotron` has it:
 //! layer normalization with weights that are stored less 1, a feed-forward with squared ReLU, and a part of each head rotated.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::layers::blocks::{self, Defaults, FeedForward, Settings};
 use crate::layers::builder::Builder;
@@ -20,7 +20,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {

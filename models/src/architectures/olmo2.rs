@@ -1,7 +1,7 @@
 //! OLMo 2 (OLMo Team 2025, arXiv:2501.00656), as `transformers/models/olmo2` has it: Llama with norms behind attention and
 //! feed-forward, and of queries and keys as a whole.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::layers::blocks::{self, Around, Defaults, HeadNorms, Settings};
 use crate::layers::builder::Builder;
@@ -18,7 +18,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let defaults = Defaults { vocab_size: 50304, eps: ("rms_norm_eps", 1e-5), ..Defaults::LLAMA };
     let s = read(b, &defaults)?;
     blocks::decoder(b, &s)

@@ -1,7 +1,7 @@
 //! OLMo 3 (OLMo Team 2025), as `transformers/models/olmo3` has it: OLMo 2 with windows in three of four layers, whose rotary
 //! embedding is not scaled.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::architectures::olmo2;
 use crate::layers::blocks::{self, Defaults};
@@ -21,7 +21,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let defaults = Defaults { vocab_size: 50304, eps: ("rms_norm_eps", 1e-5), ..Defaults::LLAMA };
     let mut s = olmo2::read(b, &defaults)?;
     let window = b.config.optional_size("sliding_window", Some(4096))?;

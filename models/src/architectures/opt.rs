@@ -4,7 +4,7 @@
 use planish_ir::ops::{Binary, BinaryKind, LayerNorm, Real};
 use planish_ir::{DType, Origin, ValueId, Weight};
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::attention::{Heads, Scores, Text};
@@ -99,7 +99,7 @@ impl Settings {
     }
 }
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     const EMBEDDINGS: &str = "decoder.embed_tokens";
     let s = Settings::read(b.config)?;
     let mut decoder = Decoder::new(b, s.vocabulary, s.positions, Positions::Given, s.heads)?;

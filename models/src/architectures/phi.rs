@@ -1,7 +1,7 @@
 //! Phi-1 to Phi-2 (Li et al. 2023, arXiv:2309.05463), as `transformers/models/phi` has it: attention and feed-forward side by
 //! side behind one layer normalization, biases everywhere, and a part of each head rotated.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::layers::blocks::{self, Defaults, FeedForward, HeadNorms, Settings};
 use crate::layers::builder::Builder;
@@ -19,7 +19,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {

@@ -1,7 +1,7 @@
 //! Phi-3 (Abdin et al. 2024, arXiv:2404.14219), as `transformers/models/phi3` has it: Llama with
 //! packed projections, and with a part of each head rotated where the configuration says so.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::checkpoint::config_keys::Only;
 use crate::layers::blocks::{self, Defaults, FeedForward, Projections, Settings};
@@ -21,7 +21,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {

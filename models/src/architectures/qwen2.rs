@@ -1,7 +1,7 @@
 //! Qwen2 (Yang et al. 2024, arXiv:2407.10671), as `transformers/models/qwen2` has it: Llama with
 //! biases of queries, keys and values, and windows in the upper layers where they are switched on.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::gguf::{self, Kind};
@@ -27,7 +27,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults { vocab_size: 151936, max_position_embeddings: 32768, intermediate_size: 22016, ..Defaults::LLAMA },

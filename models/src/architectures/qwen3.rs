@@ -1,7 +1,7 @@
 //! Qwen3 (Yang et al. 2025, arXiv:2505.09388), as `transformers/models/qwen3` has it: Llama with
 //! heads of queries and keys that are normalized, and windows as Qwen2 has them.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::architectures::qwen2;
 use crate::checkpoint::gguf::{self, Kind};
@@ -37,7 +37,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {

@@ -4,7 +4,7 @@
 use planish_ir::ops::{Binary, BinaryKind, Cast, CumSum, Slice, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Origin, ValueId, Weight};
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::bert::{self, Defaults, LAYER};
 use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation, Settings};
@@ -51,7 +51,7 @@ pub(crate) const CAMEMBERT: Architecture = Architecture {
 };
 
 /// Builds the graph; a configuration without `vocab_size` means `default_vocabulary`.
-fn build(b: &mut Builder<'_>, task: Task, default_vocabulary: usize) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task, default_vocabulary: usize) -> Result<Properties, ModelError> {
     let s = bert::settings(b.config, &Defaults { vocab_size: default_vocabulary, pad_token_id: 1, ..Defaults::BERT })?;
     let Some(pad) = s.pad_token_id else {
         return Err(b.config.error("`pad_token_id` is not an id: the positions of RoBERTa depend on it"));
@@ -89,7 +89,7 @@ fn build(b: &mut Builder<'_>, task: Task, default_vocabulary: usize) -> Result<I
             return Err(ARCHITECTURE.without(task));
         }
     }
-    Ok(s.interface(max_positions))
+    Ok(s.properties(max_positions))
 }
 
 fn fill_mask(b: &mut Builder<'_>, s: &Settings, hidden: ValueId) -> Result<(), ModelError> {

@@ -1,6 +1,6 @@
 //! SmolLM3 (Hugging Face 2025), as `transformers/models/smollm3` has it: Llama with layers that have no rotary embedding.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::blocks::{self, Defaults, Settings};
@@ -35,7 +35,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {

@@ -1,7 +1,7 @@
 //! StableLM (Bellagente et al. 2024, arXiv:2402.17834), as `transformers/models/stablelm` has it: Llama with layer
 //! normalization, a part of each head rotated, and attention and feed-forward side by side where the configuration says so.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::checkpoint::config_keys::Only;
 use crate::layers::blocks::{self, Defaults, Settings};
@@ -26,7 +26,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {

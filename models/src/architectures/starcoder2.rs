@@ -1,7 +1,7 @@
 //! StarCoder2 (Lozhkov et al. 2024, arXiv:2402.19173), as `transformers/models/starcoder2` has it: Llama with layer
 //! normalization, biases, a feed-forward without gates, and attention to a window where the configuration says so.
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::layers::blocks::{self, Defaults, FeedForward, Settings};
 use crate::layers::builder::Builder;
@@ -20,7 +20,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {

@@ -4,7 +4,7 @@
 use planish_ir::ops::{Attention, Binary, BinaryKind, Embedding, Real};
 use planish_ir::{DType, Dim, ValueId};
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::builder::Builder;
 use crate::layers::encoder::Activation;
@@ -122,7 +122,7 @@ fn feed_forward_form(config: &Config<'_>) -> Result<(Activation, bool), ModelErr
     Ok((activation, gated))
 }
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let s = Settings::read(b.config)?;
     let tied = b.config.boolean("tie_word_embeddings", true)?;
     let scaled = b.config.boolean("scale_decoder_outputs", tied)?;
@@ -142,7 +142,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
         let weight = if tied { shared.weight(b)? } else { b.weight(&[HEAD], &shape)? };
         decoder.finish(b, x, weight, None)?;
     }
-    Ok(seq2seq::interface(b, s.vocabulary, None))
+    Ok(seq2seq::properties(b, s.vocabulary, None))
 }
 
 /// Whether the projection to the vocabulary is stored and is none of the embeddings.

@@ -5,7 +5,7 @@ use planish_ir::ops::{Attention, Concat, Expand, Linear, Real, Reshape, Transpos
 use planish_ir::{Dim, Shape, ValueId};
 use serde_json::Value;
 
-use crate::architecture::{Architecture, Interface};
+use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::builder::{BATCH, Builder};
 use crate::layers::encoder::Activation;
@@ -111,7 +111,7 @@ fn height_and_width(config: &Config<'_>, key: &'static str) -> Result<[usize; 2]
     }
 }
 
-fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let s = Settings::read(b.config)?;
     let mut x = embeddings(b, &s)?;
     for layer in 0..s.layers.value {
@@ -125,7 +125,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
         }
         _ => features(b, &s, hidden)?,
     }
-    Ok(Interface::default())
+    Ok(Properties::default())
 }
 
 fn dim(size: usize) -> Dim {

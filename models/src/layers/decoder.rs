@@ -5,7 +5,7 @@ use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, CumSum, Flag, Linear,
 use planish_ir::{DType, Dim, ValueId};
 
 use crate::ModelError;
-use crate::architecture::Interface;
+use crate::architecture::Properties;
 use crate::checkpoint::config::Size;
 use crate::layers::attention::{Heads, Scores, Text, attention};
 use crate::layers::builder::{BATCH, Builder, PAST, SEQUENCE};
@@ -82,18 +82,18 @@ impl Decoder {
     }
 
     /// Adds the outputs: `logits`, then the cache.
-    pub(crate) fn finish(self, b: &mut Builder<'_>, logits: ValueId) -> Interface {
+    pub(crate) fn finish(self, b: &mut Builder<'_>, logits: ValueId) -> Properties {
         b.give(names::LOGITS, logits);
         for (layer, values) in self.present.into_iter().enumerate() {
             for ((name, role), value) in CacheOf::Model.present(layer).into_iter().zip(values) {
                 b.output(&name, role, value);
             }
         }
-        Interface {
+        Properties {
             max_positions: Some(self.positions.value),
             vocab_size: Some(self.vocabulary.value),
             pad_token_id: b.config.any_token("pad_token_id", self.vocabulary),
-            ..Interface::default()
+            ..Properties::default()
         }
     }
 }

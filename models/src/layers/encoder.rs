@@ -5,7 +5,7 @@
 use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, Gelu, GeluForm, Iota, Reshape, Slice, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Shape, ValueId};
 
-use crate::architecture::Interface;
+use crate::architecture::Properties;
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::attention::{Heads, Scores, Text, attention};
@@ -53,12 +53,12 @@ impl Settings {
     }
 
     /// The properties that callers need of a model that takes so many tokens.
-    pub(crate) fn interface(&self, max_positions: usize) -> Interface {
-        Interface {
+    pub(crate) fn properties(&self, max_positions: usize) -> Properties {
+        Properties {
             max_positions: Some(max_positions),
             vocab_size: Some(self.vocabulary.value),
             pad_token_id: self.pad_token_id,
-            ..Interface::default()
+            ..Properties::default()
         }
     }
 }

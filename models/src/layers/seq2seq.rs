@@ -5,7 +5,7 @@
 use planish_ir::ops::{Attention, Flag, Linear, Real};
 use planish_ir::{Dim, OutputRole, PartRole, ValueId};
 
-use crate::architecture::Interface;
+use crate::architecture::Properties;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::{BATCH, Builder};
 use crate::layers::encoder::mask;
@@ -219,7 +219,7 @@ impl Shared {
 }
 
 /// The properties of the model that callers need.
-pub(crate) fn interface(b: &Builder<'_>, vocabulary: Size, max_positions: Option<usize>) -> Interface {
+pub(crate) fn properties(b: &Builder<'_>, vocabulary: Size, max_positions: Option<usize>) -> Properties {
     let pad_token_id = b.config.any_token("pad_token_id", vocabulary);
-    Interface { max_positions, vocab_size: Some(vocabulary.value), pad_token_id, ..Interface::default() }
+    Properties { max_positions, vocab_size: Some(vocabulary.value), pad_token_id, ..Properties::default() }
 }

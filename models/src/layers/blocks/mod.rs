@@ -11,7 +11,7 @@ pub(crate) use self::settings::{
     Around, Defaults, EmbeddingScale, Factor, FeedForward, HeadNorms, KEYS, Projections, Settings,
 };
 use crate::ModelError;
-use crate::architecture::Interface;
+use crate::architecture::Properties;
 use crate::checkpoint::config::Size;
 use crate::layers::attention::{Scores, Text};
 use crate::layers::builder::{BATCH, Builder, SEQUENCE};
@@ -23,7 +23,7 @@ const QUERY_FEATURES: &str = "num_attention_heads * head_dim";
 const KEY_FEATURES: &str = "num_key_value_heads * head_dim";
 
 /// A whole decoder.
-pub(crate) fn decoder(b: &mut Builder<'_>, s: &Settings) -> Result<Interface, ModelError> {
+pub(crate) fn decoder(b: &mut Builder<'_>, s: &Settings) -> Result<Properties, ModelError> {
     let ropes = Ropes::read(b, s)?;
     let decoder = Decoder::new(b, s.vocabulary, ropes.longest(), s.position_source, s.heads)?;
     let positions = decoder.position_ids;
@@ -37,7 +37,7 @@ pub(crate) fn decoder(b: &mut Builder<'_>, s: &Settings) -> Result<Interface, Mo
         Some((cap, key)) => capped(b, logits, cap, key)?,
         None => logits,
     };
-    Ok(Interface {
+    Ok(Properties {
         recompute_at: ropes.global.outgrown().filter(|_| s.rope.recomputes),
         frequencies_change_at: ropes.frequencies_change_at(),
         ..decoder.finish(b, logits)
@@ -50,7 +50,7 @@ pub(crate) struct Encoded {
     pub(crate) hidden: ValueId,
     /// Which tokens there are: bool[batch_size, sequence_length].
     pub(crate) mask: ValueId,
-    pub(crate) interface: Interface,
+    pub(crate) properties: Properties,
 }
 
 /// The layers of an encoder. `embed` makes what goes into the first layer of token ids.
@@ -65,14 +65,14 @@ pub(crate) fn encoder(
     let mut blocks = Blocks { s, angles: ropes.angles(b, positions)?, text };
     let x = embed(b, blocks.text.input_ids)?;
     let hidden = blocks.layers(b, x)?;
-    let interface = Interface {
+    let properties = Properties {
         max_positions: Some(ropes.longest().value),
         vocab_size: Some(s.vocabulary.value),
         pad_token_id: b.config.any_token("pad_token_id", s.vocabulary),
         frequencies_change_at: ropes.frequencies_change_at(),
-        ..Interface::default()
+        ..Properties::default()
     };
-    Ok(Encoded { hidden, mask: blocks.text.mask, interface })
+    Ok(Encoded { hidden, mask: blocks.text.mask, properties })
 }
 
 /// The rotary embeddings of a model.
