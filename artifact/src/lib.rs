@@ -18,6 +18,7 @@ pub mod recipe;
 mod roles;
 mod run;
 pub mod split;
+mod text;
 pub mod units;
 pub mod value;
 pub mod verification;

@@ -21,6 +21,7 @@ use crate::evaluation::Evaluation;
 use crate::package::RuntimePackage;
 use crate::precision::{PartPrecision, PrecisionName};
 use crate::split::Split;
+use crate::text;
 use crate::value::ValueInfo;
 use crate::verification::{LogitsForm, Report};
 use planish_passes::quantize::{Plan, WeightPlan};
@@ -371,70 +372,6 @@ impl Manifest {
 #[derive(Deserialize)]
 struct Version {
     schema: u32,
-}
-
-/// Values that are written as their texts.
-mod text {
-    use std::fmt::Display;
-    use std::str::FromStr;
-
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    pub(super) fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(value)
-    }
-
-    pub(super) fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-        String::deserialize(from)?.parse().map_err(de::Error::custom)
-    }
-
-    /// Roles by the symbols that have them.
-    pub(super) mod map {
-        use std::collections::BTreeMap;
-
-        use planish_ir::{Symbol, SymbolRole};
-        use serde::{Deserialize, Deserializer, Serializer, de};
-
-        pub(in super::super) fn serialize<S: Serializer>(
-            roles: &BTreeMap<Symbol, SymbolRole>,
-            to: S,
-        ) -> Result<S::Ok, S::Error> {
-            to.collect_map(roles.iter().map(|(symbol, role)| (symbol.to_string(), role.to_string())))
-        }
-
-        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-            from: D,
-        ) -> Result<BTreeMap<Symbol, SymbolRole>, D::Error> {
-            let texts = BTreeMap::<String, String>::deserialize(from)?.into_iter();
-            texts.map(|(symbol, role)| Ok((Symbol::new(&symbol), role.parse().map_err(de::Error::custom)?))).collect()
-        }
-    }
-
-    pub(super) mod optional {
-        use std::fmt::Display;
-        use std::str::FromStr;
-
-        use serde::{Deserialize, Deserializer, Serializer, de};
-
-        pub(in super::super) fn serialize<T: Display, S: Serializer>(
-            value: &Option<T>,
-            to: S,
-        ) -> Result<S::Ok, S::Error> {
-            match value {
-                Some(value) => to.collect_str(value),
-                None => to.serialize_none(),
-            }
-        }
-
-        pub(in super::super) fn deserialize<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
-        where
-            T: FromStr<Err: Display>,
-            D: Deserializer<'de>,
-        {
-            let text = Option::<String>::deserialize(from)?;
-            text.map(|text| text.parse().map_err(de::Error::custom)).transpose()
-        }
-    }
 }
 
 #[cfg(test)]

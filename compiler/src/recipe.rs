@@ -80,7 +80,7 @@ impl Resolver<'_> {
             ));
         }
         for kind in [For::Half, For::Quantized] {
-            let asked = self.precision.iter().filter(|precision| kind.all().contains(precision));
+            let asked = kind.all().iter().filter(|precision| self.precision.contains(precision));
             if let [first, second, ..] = asked.map(|precision| precision.name()).collect::<Vec<_>>()[..] {
                 return refuse(format!("--precision takes one of {first} and {second}"));
             }
@@ -211,6 +211,9 @@ impl Resolver<'_> {
         }
         settings.dynamic = self.dynamic;
         settings.range = self.range.unwrap_or(settings.range);
+        if self.max_layer_loss.is_some_and(|loss| loss < 0.0) {
+            return Ok(refuse(format!("{} is a number from 0 on", option("max_layer_loss")))?);
+        }
         settings.max_loss = self.max_layer_loss.unwrap_or(settings.max_loss);
         settings.smooth = if is_fp8 { Smooth::Off } else { smooth };
         settings.split_columns = self.split_columns.unwrap_or(settings.split_columns);

@@ -81,6 +81,9 @@ impl FromStr for Keep {
                 (pattern, Some(found.ok_or_else(|| format!("`{name}` is none of the types {types}"))?))
             }
         };
+        if pattern.is_empty() {
+            return Err("an empty pattern matches every name; write .* to say so".to_owned());
+        }
         if pattern.starts_with('@') && ![HEAD, TABLE].contains(&pattern) {
             return Err(format!("`{pattern}` is none of {HEAD} and {TABLE}"));
         }

@@ -16,6 +16,8 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::text;
+
 pub use keep::{HEAD, Keep, KeptAs, TABLE};
 pub use read::read;
 pub use values::{AccuracyLevel, BlockSize, Io, LogitsChoice, Multiple, Precision, Smoothing, WeightScalesName};
@@ -43,10 +45,10 @@ pub struct Recipe {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub attention_fp32: bool,
     /// How codes and scales of weights are chosen.
-    #[serde(skip_serializing_if = "Option::is_none", with = "values::text")]
+    #[serde(skip_serializing_if = "Option::is_none", with = "text::optional")]
     pub weight_method: Option<WeightMethod>,
     /// How many input features of a weight share a scale.
-    #[serde(skip_serializing_if = "Option::is_none", with = "values::text")]
+    #[serde(skip_serializing_if = "Option::is_none", with = "text::optional")]
     pub block_size: Option<BlockSize>,
     /// Whether blocks have zero points.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -61,13 +63,13 @@ pub struct Recipe {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split_columns: Option<usize>,
     /// How the inputs that norms give are smoothed.
-    #[serde(skip_serializing_if = "Option::is_none", with = "values::text")]
+    #[serde(skip_serializing_if = "Option::is_none", with = "text::optional")]
     pub smooth: Option<Smoothing>,
     /// The error of the results of layers within which an input is not split [default: 0.003].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_layer_loss: Option<f64>,
     /// How the range of an activation is chosen.
-    #[serde(skip_serializing_if = "Option::is_none", with = "values::text")]
+    #[serde(skip_serializing_if = "Option::is_none", with = "text::optional")]
     pub range: Option<RangeMethod>,
     /// How the scale of each output feature of a weight is chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,10 +84,10 @@ pub struct Recipe {
     #[serde(skip_serializing)]
     pub plan: Option<PathBuf>,
     /// What the rows of the token embedding and of the LM head are padded to a multiple of; 0 for no padding.
-    #[serde(skip_serializing_if = "Option::is_none", with = "values::text")]
+    #[serde(skip_serializing_if = "Option::is_none", with = "text::optional")]
     pub pad_vocab: Option<Multiple>,
     /// The logits that the graph gives.
-    #[serde(skip_serializing_if = "Vec::is_empty", with = "values::list")]
+    #[serde(skip_serializing_if = "Vec::is_empty", with = "text::list")]
     pub logits: Vec<LogitsChoice>,
     /// The options of `planish build-engine`, by their names with `_` for `-`, for the engine that `compile --target trt` builds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

@@ -74,30 +74,77 @@ fn set(members: &mut Map<String, Value>, key: &str, text: &str) -> Result<(), Re
     let list = words.into();
     let parsed = serde_json::from_str::<Value>(text).ok();
     // A number is a text of some members, and a text without commas a list of others.
-    let mut refused: Option<RecipeError> = None;
+    let mut refused: Option<String> = None;
     for value in [Some(plain), parsed, Some(list)].into_iter().flatten() {
-        match set_value(members, &key, value) {
-            Ok(()) => return Ok(()),
-            // That a text is of another type says less than that it is a wrong one.
-            Err(error) if refused.as_ref().is_none_or(|known| known.0.contains("invalid type")) => {
-                refused = Some(error)
-            }
-            Err(_) => {}
+        let Some(error) = wrong(&key, &value) else {
+            put(members, &key, value);
+            return Ok(());
+        };
+        // What is wrong about the word as it stands says most, unless it is of another type.
+        if refused.as_ref().is_none_or(|known| known.starts_with(OTHER_TYPE) && !error.starts_with(OTHER_TYPE)) {
+            refused = Some(error);
         }
     }
-    refused.map_or(Ok(()), Err)
+    refused.map_or(Ok(()), |error| refuse(explained(&key, &error)))
 }
 
 /// Sets a member, or adds to it, if a recipe may have it.
 fn set_value(members: &mut Map<String, Value>, key: &str, value: Value) -> Result<(), RecipeError> {
-    let alone = Map::from_iter([(key.to_owned(), value.clone())]);
-    if let Err(error) = serde_json::from_value::<Recipe>(alone.into()) {
-        return refuse(format!("`{key}` of the recipe: {error}"));
+    if let Some(error) = wrong(key, &value) {
+        return refuse(explained(key, &error));
     }
+    put(members, key, value);
+    Ok(())
+}
+
+/// Why a recipe may not have a member, in the words of serde.
+fn wrong(key: &str, value: &Value) -> Option<String> {
+    let alone = Map::from_iter([(key.to_owned(), value.clone())]);
+    serde_json::from_value::<Recipe>(alone.into()).err().map(|error| error.to_string())
+}
+
+fn put(members: &mut Map<String, Value>, key: &str, value: Value) {
     match (members.get_mut(key), value) {
         (Some(Value::Array(known)), Value::Array(more)) if key == "keep" => known.extend(more),
         (Some(Value::Object(known)), Value::Object(more)) => known.extend(more),
         (_, value) => drop(members.insert(key.to_owned(), value)),
     }
-    Ok(())
+}
+
+/// How serde begins what it says of a value of another type.
+const OTHER_TYPE: &str = "invalid type: ";
+
+/// What serde says of a member, without the names of Rust's types.
+fn explained(key: &str, error: &str) -> String {
+    const WORDS: &[(&str, &str)] = &[
+        ("f64", "a number"),
+        ("usize", "a whole number from 0 on"),
+        ("a boolean", "true or false"),
+        ("a sequence", "a list"),
+        ("a map", "an object of options"),
+    ];
+    let Some((given, wanted)) = error.strip_prefix(OTHER_TYPE).and_then(|rest| rest.split_once(", expected ")) else {
+        return format!("`{key}` of the recipe: {error}");
+    };
+    let wanted = WORDS.iter().find(|(word, _)| *word == wanted).map_or(wanted, |(_, plain)| plain);
+    let given = given.find(['`', '"']).map_or("this value", |at| &given[at..]);
+    format!("`{key}` of the recipe: {given} is not {wanted}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_types_are_said_without_the_names_of_rust() {
+        let error = |text: &str| read(&[text.to_owned()]).unwrap_err().to_string();
+        assert_eq!(error("attention-fp32=yes"), "`attention_fp32` of the recipe: \"yes\" is not true or false");
+        assert_eq!(error("max-layer-loss=nan"), "`max_layer_loss` of the recipe: \"nan\" is not a number");
+        assert_eq!(
+            error("split-columns=few"),
+            "`split_columns` of the recipe: \"few\" is not a whole number from 0 on"
+        );
+        assert!(error("smooth=2").ends_with("expected off, auto, or a number from 0 to 1"), "{}", error("smooth=2"));
+        assert!(error("keep=").contains("an empty pattern"), "{}", error("keep="));
+    }
 }
