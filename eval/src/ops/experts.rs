@@ -74,6 +74,9 @@ struct Network<'a, T> {
 impl<T: Float> Network<'_, T> {
     /// The results of an expert for some tokens, row-major.
     fn run(&self, expert: usize, x: &[T], tokens: &[usize]) -> Vec<f64> {
+        if tokens.is_empty() {
+            return Vec::new();
+        }
         let [first, last] = self.sizes;
         let rows: Vec<f64> = tokens.iter().flat_map(|token| widen(&x[token * first[1]..][..first[1]])).collect();
         let layer = |x: &[f64], [rows, columns]: [usize; 2], weight: &[T], bias: Option<&[T]>| {

@@ -11,8 +11,8 @@ use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 /// Lowers mixtures of experts.
 pub const LOWER_EXPERTS: Pass = Pass {
     name: "lower-experts",
-    summary: "Lowers mixtures of experts to products of all experts with all tokens, and a sum. The score of an expert that a \
-              token does not take is 0 in the sum. Every runtime has these operators; they compute experts / k times as much \
+    summary: "Lowers mixtures of experts to products of all experts with all tokens, and a sum. An expert that a \
+              token does not take adds 0 to the sum. Every runtime has these operators; they compute experts / k times as much \
               as is needed. Weights stay as they are stored, because tokens are the columns. Codes of weights become numbers \
               through DequantizeLinear.",
     numerics: "The sum over the experts takes place in float32 at least, in the order of the experts.",
@@ -35,6 +35,7 @@ pub const LOWER_EXPERTS: Pass = Pass {
             weight @d = uniform(2) : f32[2, 2, 3]
             weight @y/const = dense([0, 1]) : i64[2]
             weight @y/const_1 = dense([0.0]) : f32[]
+            weight @y/const_2 = dense([0.0]) : f32[]
             %y/transpose = transpose(%x) {perm = [1, 0]} : f32[2, n]
             %y/matmul = matmul(@g, %y/transpose) : f32[2, 3, n]
             %y/relu = relu(%y/matmul) : f32[2, 3, n]
@@ -47,7 +48,9 @@ pub const LOWER_EXPERTS: Pass = Pass {
             %y/transpose_1 = transpose(%y/reduce_sum) {perm = [1, 0]} : f32[2, n]
             %y/reshape_2 = reshape(%y/transpose_1) {shape = [2, 1, n]} : f32[2, 1, n]
             %y/mul = mul(%y/matmul_1, %y/reshape_2) : f32[2, 2, n]
-            %y/reduce_sum_1 = reduce_sum(%y/mul) {axes = [0], keep = false} : f32[2, n]
+            %y/equal_1 = equal(%y/reshape_2, @y/const_2) : bool[2, 1, n]
+            %y/select_1 = select(%y/equal_1, @y/const_2, %y/mul) : f32[2, 2, n]
+            %y/reduce_sum_1 = reduce_sum(%y/select_1) {axes = [0], keep = false} : f32[2, n]
             %y/transpose_2 = transpose(%y/reduce_sum_1) {perm = [1, 0]} : f32[n, 2]
             output y = %y/transpose_2",
     },
@@ -108,6 +111,10 @@ fn products(l: &mut Builder<'_, '_>, p: &Experts) -> Result<ValueId, BuildError>
     let results = l.widened(results)?;
     let scores = scores(l, p)?;
     let weighted = l.binary(BinaryKind::Mul, results, scores)?;
+    // The result of an expert that no score takes may be infinite, and 0 times that is no number.
+    let zero = l.scalar(scores, 0.0);
+    let is_not_taken = l.binary(BinaryKind::Equal, scores, zero)?;
+    let weighted = l.emit(Select { condition: is_not_taken, a: zero, b: weighted })?;
     let sum = l.emit(Reduce { kind: ReduceKind::Sum, x: weighted, axes: vec![0], keep: false })?;
     let sum = l.cast(sum, l.graph.ty(p.x).dtype)?;
     let sum = l.transpose(sum, &[1, 0])?;

@@ -5,6 +5,7 @@
 
 mod differential;
 mod examples;
+mod experts;
 mod filetests;
 mod lazy;
 mod misses;
