@@ -14,16 +14,15 @@ use planish_onnx::ImportOptions;
 use planish_passes::Logits;
 use serde::{Deserialize, Serialize};
 
-use crate::MANIFEST;
 use crate::coverage::Coverage;
 use crate::engine::EngineManifest;
 use crate::evaluation::Evaluation;
 use crate::package::RuntimePackage;
 use crate::precision::{PartPrecision, PrecisionName};
 use crate::split::Split;
-use crate::text;
 use crate::value::ValueInfo;
 use crate::verification::{LogitsForm, Report};
+use crate::{MANIFEST, text};
 use planish_passes::quantize::{Plan, WeightPlan};
 
 /// The version of this format. docs/manifest.md describes it.

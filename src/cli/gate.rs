@@ -4,8 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use planish_artifact::backend::RuntimeSettings;
-use planish_artifact::backend::saturates;
+use planish_artifact::backend::{RuntimeSettings, saturates};
 use planish_artifact::evaluation::{Evaluation, Requirements};
 use planish_artifact::split::Split;
 use planish_check::evaluate::{EvaluateOptions, Reference, evaluate_compiled};

@@ -5,10 +5,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use planish_artifact::Artifact;
 use planish_artifact::engine::{EngineManifest, LayerCounts};
-use planish_artifact::files;
 use planish_artifact::manifest::Manifest;
+use planish_artifact::{Artifact, files};
 use planish_runtimes::Unavailable;
 use planish_runtimes::tensorrt::{
     self, BuildError, BuildOptions, Built, CacheFile, CacheKind, ENTERPRISE, Library, PRODUCT, Plan, Profile, Progress,

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::draft::Draft;
-use planish_artifact::files;
-use planish_artifact::{Artifact, MANIFEST};
+use planish_artifact::{Artifact, MANIFEST, files};
 use planish_runtimes::tensorrt::{self, Library};
 
 use super::rebuild::share;

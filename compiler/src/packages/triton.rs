@@ -4,12 +4,11 @@
 use std::fmt::Write as _;
 
 use anyhow::{Result, bail};
-use planish_artifact::Artifact;
 use planish_artifact::backend::{Backend, Device};
-use planish_artifact::files;
 use planish_artifact::layout::base_name;
 use planish_artifact::manifest::PartManifest;
 use planish_artifact::value::ValueInfo;
+use planish_artifact::{Artifact, files};
 use planish_ir::{DType, Dim, Symbol};
 
 use crate::engine::{Profiles, usual_batch};

@@ -4,23 +4,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
-use planish_artifact::backend::LOCAL;
-use planish_artifact::backend::PORTABLE;
-use planish_artifact::backend::{Backend, MakeRuntime};
+use planish_artifact::backend::{Backend, LOCAL, MakeRuntime, PORTABLE};
 use planish_artifact::files::digest;
 use planish_artifact::manifest::{File, Manifest, PartManifest, SourceManifest};
 use planish_artifact::package::RuntimePackage;
-use planish_artifact::recipe::Precision;
-use planish_artifact::recipe::Recipe;
+use planish_artifact::recipe::{Precision, Recipe};
 use planish_artifact::split::Split;
 use planish_artifact::verification::{Basis, Tolerances, is_quantized, of_codes};
-use planish_compiler::calibrate::CalibrateOptions;
-use planish_compiler::calibrate::Calibration;
+use planish_compiler::calibrate::{CalibrateOptions, Calibration};
 use planish_compiler::compile::{
     CompileOptions, Compiled, Observer, compile, computed_precision, interface, parameters,
 };
-use planish_compiler::recipe::CalibrationData;
-use planish_compiler::recipe::{Resolved, resolve};
+use planish_compiler::recipe::{CalibrationData, Resolved, resolve};
 use planish_compiler::source::{self, Compared, SourceModel, takes_the_same};
 use planish_data::DataOptions;
 use planish_ir::Graph;

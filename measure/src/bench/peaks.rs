@@ -9,8 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use planish_artifact::backend::LOCAL;
-use planish_artifact::backend::{RuntimeSettings, TemporaryFiles};
+use planish_artifact::backend::{LOCAL, RuntimeSettings, TemporaryFiles};
 use planish_artifact::files::write_cached;
 use planish_eval::Tensor;
 use planish_files::Kind;

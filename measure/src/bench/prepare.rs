@@ -4,11 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_artifact::Artifact;
-use planish_artifact::backend::BACKENDS;
-use planish_artifact::backend::LOCAL;
-use planish_artifact::backend::PORTABLE;
-use planish_artifact::backend::USUAL;
-use planish_artifact::backend::{Backend, MakeRuntime, RuntimeSettings};
+use planish_artifact::backend::{BACKENDS, Backend, LOCAL, MakeRuntime, PORTABLE, RuntimeSettings, USUAL};
 use planish_artifact::draft::Draft;
 use planish_artifact::recipe::Precision;
 use planish_artifact::split::Split;

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use planish_artifact::evaluation::Interval;
-use planish_artifact::evaluation::{LabelFigure, LabelMetric, Scores};
+use planish_artifact::evaluation::{Interval, LabelFigure, LabelMetric, Scores};
 use planish_data::{Label, RowInfo};
 use planish_files::Kind;
 use planish_models::Task;
