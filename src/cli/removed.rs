@@ -143,6 +143,30 @@ mod tests {
         }
     }
 
+    /// Options that no command has are in no page. Those that another command has may be.
+    #[test]
+    fn pages_name_no_removed_option() {
+        let commands: Vec<String> =
+            Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
+        let there: Vec<String> = commands.iter().flat_map(|command| options(command)).collect();
+        let gone: Vec<&str> = REMOVED
+            .iter()
+            .map(|(_, option, _)| *option)
+            .filter(|option| !there.iter().any(|own| own == option))
+            .collect();
+        assert!(gone.len() > 20, "{gone:?}");
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let pages = std::fs::read_dir(folder.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+        for page in pages.chain([folder.join("README.md")]).filter(|path| path.extension().is_some_and(|e| e == "md")) {
+            for line in std::fs::read_to_string(&page).unwrap().lines() {
+                let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
+                let words = line.split(|c| !is_word(c));
+                let named = words.clone().find(|word| gone.contains(word));
+                assert!(named.is_none(), "{}: {line}", page.display());
+            }
+        }
+    }
+
     #[test]
     fn commands_have_no_more_options_than_a_user_can_read() {
         for (command, most) in [("compile", 36), ("bench", 36), ("generate", 32), ("inspect", 26)] {

@@ -1,4 +1,4 @@
-//! `--logits last`: logits of the last token of each row, which is all that generation reads.
+//! `logits=last` of recipes: logits of the last token of each row, which is all that generation reads.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `--pad-vocab`: aligned inside, the same outside; and `--logits padded`, where the padding shows.
+//! `pad-vocab` of recipes: aligned inside, the same outside; and `logits=padded`, where the padding shows.
 
 use std::fs;
 use std::path::Path;
