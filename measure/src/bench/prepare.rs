@@ -284,3 +284,17 @@ pub fn generates(path: &Path) -> Result<bool> {
 fn neither(path: &Path) -> String {
     format!("{} is neither an artifact, nor an .onnx file, nor a checkpoint", path.display())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_forms_are_variants_of_runtimes_that_there_are() {
+        for (backend, at, names) in USUAL {
+            assert!(backend.runtimes.get(*at).is_some(), "{} has no runtime {at}", backend.target);
+            let known = |name: &&str| Variant::ALL.iter().any(|variant| variant.name() == *name);
+            assert!(names.iter().all(known), "{}: {names:?}", backend.target);
+        }
+    }
+}

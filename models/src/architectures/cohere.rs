@@ -1,4 +1,4 @@
-//! Command R (Cohere 2024), as `transformers/models/cohere` has it: attention and feed-forward side by side behind one layer
+//! Command R (Cohere 2024), as `transformers/models/cohere` has it: attention and feed-forward side by side after one layer
 //! normalization without bias, rotation of neighbours, and scaled logits.
 
 use crate::architecture::{Architecture, Properties};

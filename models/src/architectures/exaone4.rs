@@ -1,4 +1,4 @@
-//! EXAONE 4.0 (LG AI Research 2025, arXiv:2507.11407), as `transformers/models/exaone4` has it: Llama with norms behind
+//! EXAONE 4.0 (LG AI Research 2025, arXiv:2507.11407), as `transformers/models/exaone4` has it: Llama with norms after
 //! attention and feed-forward and of each head of queries and keys, and, where there are windows, a rotary embedding in
 //! layers with one only.
 
@@ -33,8 +33,8 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
             ..Defaults::LLAMA
         },
     )?;
-    s.attention_norms = Around::behind("post_attention_layernorm");
-    s.feed_forward_norms = Around::behind("post_feedforward_layernorm");
+    s.attention_norms = Around::after("post_attention_layernorm");
+    s.feed_forward_norms = Around::after("post_feedforward_layernorm");
     s.head_norms = HeadNorms::Each;
     let window = b.config.optional_size("sliding_window", Some(4096))?;
     // Where layers are listed, the pattern may be a text.

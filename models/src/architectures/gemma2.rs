@@ -1,5 +1,5 @@
 //! Gemma 2 (Gemma Team 2024, arXiv:2408.00118), as `transformers/models/gemma2` has it: Gemma with
-//! norms behind attention and feed-forward too, bounded scores, and windows in every other layer.
+//! norms after attention and feed-forward too, bounded scores, and windows in every other layer.
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::gemma;
@@ -30,7 +30,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-/// The names of tensors in GGUF files, with norms behind attention and feed-forward.
+/// The names of tensors in GGUF files, with norms after attention and feed-forward.
 pub(crate) const GGUF_NAMES: Names = Names {
     model: GGUF_MODEL,
     layers: "model.layers.",
@@ -110,8 +110,8 @@ pub(crate) fn read(
     s.scale = 1.0 / b.config.positive("query_pre_attn_scalar", 256.0)?.sqrt();
     s.softcap = b.config.optional_positive("attn_logit_softcapping", score_cap)?;
     s.logit_cap = b.config.optional_positive(LOGIT_CAP, logit_cap)?.map(|cap| (cap, LOGIT_CAP));
-    s.attention_norms = Around { before: Some("input_layernorm"), behind: Some("post_attention_layernorm") };
+    s.attention_norms = Around { before: Some("input_layernorm"), after: Some("post_attention_layernorm") };
     s.feed_forward_norms =
-        Around { before: Some("pre_feedforward_layernorm"), behind: Some("post_feedforward_layernorm") };
+        Around { before: Some("pre_feedforward_layernorm"), after: Some("post_feedforward_layernorm") };
     Ok(s)
 }

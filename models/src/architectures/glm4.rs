@@ -1,4 +1,4 @@
-//! GLM-4-0414 (GLM Team 2024, arXiv:2406.12793), as `transformers/models/glm4` has it: Llama with norms before and behind
+//! GLM-4-0414 (GLM Team 2024, arXiv:2406.12793), as `transformers/models/glm4` has it: Llama with norms before and after
 //! attention and feed-forward, a packed feed-forward, and neighbours rotated in a part of each head.
 
 use crate::architecture::{Architecture, Properties};
@@ -33,8 +33,8 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
         },
     )?;
     s.input_bias = b.config.boolean("attention_bias", true)?;
-    s.attention_norms.behind = Some("post_self_attn_layernorm");
-    s.feed_forward_norms.behind = Some("post_mlp_layernorm");
+    s.attention_norms.after = Some("post_self_attn_layernorm");
+    s.feed_forward_norms.after = Some("post_mlp_layernorm");
     s.feed_forward = FeedForward::Packed { both: "gate_up_proj", down: "down_proj" };
     s.interleaved = true;
     s.rope = rope::Defaults { part: 0.5, ..rope::Defaults::default() };

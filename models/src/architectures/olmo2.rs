@@ -1,4 +1,4 @@
-//! OLMo 2 (OLMo Team 2025, arXiv:2501.00656), as `transformers/models/olmo2` has it: Llama with norms behind attention and
+//! OLMo 2 (OLMo Team 2025, arXiv:2501.00656), as `transformers/models/olmo2` has it: Llama with norms after attention and
 //! feed-forward, and of queries and keys as a whole.
 
 use crate::architecture::{Architecture, Properties};
@@ -28,8 +28,8 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
 pub(crate) fn read(b: &Builder<'_>, defaults: &Defaults) -> Result<Settings, ModelError> {
     let mut s = Settings::read(b, defaults)?;
     s.read_attention_bias(b, false)?;
-    s.attention_norms = Around::behind("post_attention_layernorm");
-    s.feed_forward_norms = Around::behind("post_feedforward_layernorm");
+    s.attention_norms = Around::after("post_attention_layernorm");
+    s.feed_forward_norms = Around::after("post_feedforward_layernorm");
     s.head_norms = HeadNorms::Whole;
     Ok(s)
 }

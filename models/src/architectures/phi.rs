@@ -1,5 +1,5 @@
 //! Phi-1 to Phi-2 (Li et al. 2023, arXiv:2309.05463), as `transformers/models/phi` has it: attention and feed-forward side by
-//! side behind one layer normalization, biases everywhere, and a part of each head rotated.
+//! side after one layer normalization, biases everywhere, and a part of each head rotated.
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;

@@ -150,7 +150,7 @@ impl<T: Text> Blocks<'_, T> {
         let before = s.attention_norms.before.filter(|_| layer > 0 || !s.first_is_normal);
         let normal = self.norm_of(b, x, before, &at)?;
         let attended = self.attention(b, normal, layer, &at(s.names.attention))?;
-        let attended = self.norm_of(b, attended, s.attention_norms.behind, &at)?;
+        let attended = self.norm_of(b, attended, s.attention_norms.after, &at)?;
         let sum = self.added(b, attended, x, &at(s.names.attention))?;
 
         let input = if s.parallel { x } else { sum };
@@ -159,7 +159,7 @@ impl<T: Text> Blocks<'_, T> {
             before => self.norm_of(b, input, before, &at)?,
         };
         let forward = feed_forward::apply(b, s, input, &at(s.names.feed_forward))?;
-        let forward = self.norm_of(b, forward, s.feed_forward_norms.behind, &at)?;
+        let forward = self.norm_of(b, forward, s.feed_forward_norms.after, &at)?;
         self.added(b, forward, sum, &at(s.names.feed_forward))
     }
 

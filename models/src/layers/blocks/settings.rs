@@ -91,16 +91,16 @@ pub(crate) enum HeadNorms {
 pub(crate) struct Around {
     pub(crate) before: Option<&'static str>,
     /// Of the result, before it is added to the input.
-    pub(crate) behind: Option<&'static str>,
+    pub(crate) after: Option<&'static str>,
 }
 
 impl Around {
     pub(crate) const fn before(name: &'static str) -> Self {
-        Self { before: Some(name), behind: None }
+        Self { before: Some(name), after: None }
     }
 
-    pub(crate) const fn behind(name: &'static str) -> Self {
-        Self { before: None, behind: Some(name) }
+    pub(crate) const fn after(name: &'static str) -> Self {
+        Self { before: None, after: Some(name) }
     }
 }
 
