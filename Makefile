@@ -32,6 +32,8 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 PLANISH := $(TARGET_DIR)/release/planish
 MINILM := .deps/minilm
 DEMO := $(TARGET_DIR)/demo
+# Tests add lines to it.
+SKIPPED_TESTS := $(abspath $(TARGET_DIR))/skipped-tests.txt
 BERT_BASE := .bench/bert-base
 COMPAT := .deps/compat
 COMPAT_1_31 := .deps/compat-1.31
@@ -62,10 +64,13 @@ build: deps ## build the release binary
 	cargo build --release $(CARGO_FLAGS)
 
 .PHONY: test
-test: deps ## run all tests
+test: export PLANISH_SKIPPED_TESTS := $(SKIPPED_TESTS)
+test: deps ## run all tests, and list those that cannot run on this machine
+	@rm -f $(SKIPPED_TESTS)
 	@if cargo nextest --version >/dev/null 2>&1; \
 	then cargo nextest run --workspace $(CARGO_FLAGS) && cargo test --workspace --doc $(CARGO_FLAGS); \
 	else cargo test --workspace $(CARGO_FLAGS); fi
+	@touch $(SKIPPED_TESTS); echo "$$(wc -l < $(SKIPPED_TESTS)) skipped on this machine"; sort $(SKIPPED_TESTS)
 
 # The library is NVIDIA's lean runtime, which loads engines; PyPI has no wheel of the whole of TensorRT that make deps could pin.
 .PHONY: test-tensorrt

@@ -1,5 +1,6 @@
 //! What the tests of several crates share: random graphs and their evaluation, comparison of tensors and
-//! of graphs, small ONNX models, folders of a test's own, differences between texts, and a mocked CUDA.
+//! of graphs, small ONNX models, folders of a test's own, differences between texts, a mocked CUDA, and the
+//! record of tests that were skipped.
 //!
 //! A function panics where what it needs is not there: the test that calls it fails then.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "only tests call this crate")]
@@ -13,7 +14,9 @@ pub mod onnx;
 pub mod operators;
 pub mod random_graph;
 mod same;
+mod skips;
 
 pub use diff::unified_diff;
 pub use folders::{contents, names, scratch};
 pub use same::{Numbering, same_up_to_names};
+pub use skips::{SKIPPED_TESTS, skipped};

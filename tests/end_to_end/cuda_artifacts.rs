@@ -16,7 +16,8 @@ use planish_runtimes::{Format, Model, SessionOptions, graph_file};
 use serde_json::Value;
 
 use crate::support::{
-    compiled, contents, golden, names, options, planish, planish_compile, repository, scratch, text, write_tokenizer,
+    compiled, contents, golden, names, options, planish, planish_compile, repository, scratch, skipped, text,
+    write_tokenizer,
 };
 
 /// The golden whose scores bfloat16 does not tell apart, on any target.
@@ -235,7 +236,7 @@ fn without_a_gpu_the_native_runtimes_say_what_to_do() {
     let out = folder.path().join("out");
     planish_compile(&golden("bert"), &out, &["--target", "cuda"]).succeeds();
     if planish(["runtimes"]).succeeds().stdout.contains("CUDA 1") {
-        return;
+        return skipped("a GPU is there");
     }
     for runtime in ["cuda", "cuda-baseline"] {
         let why = format!("the runtime `{runtime}` is unavailable: there is no CUDA driver: libcuda.so is not there");

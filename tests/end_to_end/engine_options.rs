@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{Done, golden, names, planish, planish_compile, scratch, text};
+use crate::support::{Done, golden, names, planish, planish_compile, scratch, skipped, text};
 
 /// A golden compiled for TensorRT.
 fn compiled(name: &str, out: &Path, more: &[&str]) -> Done {
@@ -146,7 +146,7 @@ mod built {
     #[test]
     fn weights_that_can_be_replaced_need_a_gpu() {
         if devices().is_ok() {
-            return;
+            return skipped("a GPU is there");
         }
         let folder = scratch();
         for (option, name) in [("--refit", "refit"), ("--strip-weights", "strip")] {

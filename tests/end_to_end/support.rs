@@ -19,7 +19,7 @@ use planish_onnx::DEFAULT_OPSET;
 use planish_passes::{ONNX, ORT, ORT_CUDA, TRT, Target};
 use planish_runtimes::SessionOptions;
 use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
-pub(crate) use planish_testing::{contents, names, scratch};
+pub(crate) use planish_testing::{contents, names, scratch, skipped};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -120,7 +120,7 @@ pub(crate) fn mounted(options: &str, script: &str) -> Option<Done> {
         if done.stdout == MOUNTED { Ok(()) } else { Err(done.stderr) }
     });
     if let Err(reason) = &*ALLOWED {
-        eprintln!("not tested, for no filesystem can be mounted here: {reason}");
+        skipped(&format!("no filesystem can be mounted here: {reason}"));
         return None;
     }
     let done = in_namespace(&format!("mount -t tmpfs -o {options} none \"$2\" && echo mounted && {script}")).unwrap();
