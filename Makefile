@@ -123,7 +123,7 @@ cuda-compile: deps ## compile the CUDA kernels for sm_80, 86, 89, 90, 100 and 12
 # The kernels are compiled as C++ with gcc's AddressSanitizer, whose library has to be there first.
 .PHONY: test-cuda-asan
 test-cuda-asan: deps ## run the CUDA kernels on the processor with AddressSanitizer, in both orders of threads
-	cargo test -p planish-runtimes --lib --no-run $(CARGO_FLAGS)
+	cargo test --workspace --lib --no-run $(CARGO_FLAGS)
 	set -e; for order in "" reverse 7; do \
 	  PLANISH_EMULATOR_ORDER=$$order PLANISH_EMULATOR_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -O1 -g" \
 	  LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
@@ -133,7 +133,7 @@ test-cuda-asan: deps ## run the CUDA kernels on the processor with AddressSaniti
 # Both modes of the emulator on all cases. Buffers have allocations of their own in the second one.
 .PHONY: emulator-check
 emulator-check: deps ## search the CUDA kernels for races and for accesses behind the ends of buffers, on the processor
-	cargo test -p planish-runtimes --lib --no-run $(CARGO_FLAGS)
+	cargo test --workspace --lib --no-run $(CARGO_FLAGS)
 	set -e; tests=$$(ls -t $(abspath $(TARGET_DIR))/debug/deps/planish_runtimes-* | grep -v '\.d$$' | head -1); \
 	start=$$(date +%s); PLANISH_EMULATOR_RACES=1 $$tests cuda::tests; \
 	echo "== races: $$(($$(date +%s) - start)) s"; start=$$(date +%s); \

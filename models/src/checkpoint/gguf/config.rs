@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::header::{Metadata, Value as Stored};
 use super::keys::{DESCRIPTIONS, IRRELEVANT, NEUTRAL, OTHER_TOKENS, TOKENIZER};
 use super::kind::Kind;
+use super::metadata::{Metadata, Value as Stored};
 use super::rope::rope_scaling;
 
 /// What tensors say besides metadata.

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::header::{Metadata, Value};
 use super::kind::Kind;
+use super::metadata::{Metadata, Value};
 
 /// The special tokens that are named by their ids.
 const SPECIAL: [&str; 4] = ["bos", "eos", "unknown", "padding"];

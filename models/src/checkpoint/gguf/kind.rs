@@ -1,7 +1,7 @@
 //! What an architecture says of the GGUF files that hold its models.
 
 use super::config::Conversion;
-use super::header::{Metadata, Value as Stored};
+use super::metadata::{Metadata, Value as Stored};
 
 /// A module of a layer: its name in the file, and in the checkpoint.
 pub(crate) type Pair = (&'static str, &'static str);

@@ -5,6 +5,7 @@ mod doubts;
 mod header;
 mod keys;
 mod kind;
+mod metadata;
 mod rope;
 mod tokenizer;
 
@@ -17,8 +18,8 @@ use planish_ir::{DType, Weight, WeightSource};
 use serde_json::{Map, Value};
 
 use self::config::Tensors;
-use self::header::Value as Stored;
 pub(crate) use self::kind::{Kind, Names, Pair};
+use self::metadata::Value as Stored;
 use self::tokenizer::Vocabulary;
 use crate::ModelError;
 use crate::checkpoint::config::MAX_SIZE;

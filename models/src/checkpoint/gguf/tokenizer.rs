@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::header::{Metadata, Value as Stored};
+use super::metadata::{Metadata, Value as Stored};
 
 /// The types of tokens that count here.
 const NORMAL: u8 = 1;
