@@ -9,4 +9,5 @@ pub mod engine;
 pub mod packages;
 pub mod quantize;
 pub mod recipe;
+pub mod request;
 pub mod source;

@@ -44,7 +44,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if let Some(reason) = artifact.manifest.runtime_package.refuses(artifact.backend) {
         return Err(Usage(reason).into());
     }
-    arguments.engine.check(&products(&artifact.manifest))?;
+    let options = arguments.engine.options(&arguments.runtime.settings());
+    options.check(&products(&artifact.manifest))?;
     let profiles = profiles_of(&artifact, &arguments.shapes)?;
     // Before the commands are printed, which name the ONNX files.
     artifact.manifest.parts.iter().try_for_each(|part| artifact.file(part).map(drop))?;
@@ -52,7 +53,6 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if arguments.print_trtexec {
         arguments.engine.print_trtexec(&arguments.artifact, &artifact.manifest, &profiles, kept)?;
     }
-    let options = arguments.engine.options(&arguments.runtime.settings());
     let rebuilt = rebuild(&artifact, &profiles, &options, &EngineConsole::new())?;
     let (manifest, reports) = (rebuilt.artifact.manifest.clone(), rebuilt.reports.clone());
     let folder = rebuilt.publish()?;

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use planish_artifact::backend::LOCAL;
 use planish_compiler::calibrate::{
-    CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, few, is_table,
+    CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, few,
 };
 use planish_compiler::source::SourceModel;
 use planish_data::{DataOptions, SAMPLES, Shard};
@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::heartbeat::Heartbeat;
 use super::terminal::bars;
-use super::{RuntimeArguments, Usage, import::ImportArguments, overwrites, print, print_json, short, warn};
+use super::{RuntimeArguments, import::ImportArguments, overwrites, print, print_json, short, warn};
 
 /// Run a model on data and write what its activations are to a table for `planish compile --calibrate`
 ///
@@ -209,26 +209,8 @@ fn merged(paths: &[PathBuf]) -> Result<Calibration> {
     Ok(all)
 }
 
-/// What was measured, for compiling a model: from a table, or measured on data.
-pub(super) fn ranges(model: &SourceModel, path: &Path, options: &CalibrateOptions) -> Result<Calibration> {
-    if is_table(path) {
-        if options.data.field.is_some() {
-            return Err(Usage(format!("--field is for data; {} is a table", path.display())).into());
-        }
-        let table = Calibration::of(model, path, options.task)?;
-        // Half precision takes ranges where there are any; quantization needs the statistics of inputs.
-        let needed = if options.measure == Measure::All { Measure::Inputs } else { options.measure };
-        table.check_measured(needed).with_context(|| format!("{} does not serve", path.display()))?;
-        few(table.samples).iter().for_each(|warning| warn(warning));
-        return Ok(table);
-    }
-    measured(model, path, options)
-}
-
 fn measured(model: &SourceModel, data: &Path, options: &CalibrateOptions) -> Result<Calibration> {
-    let console = Console::new();
-    let calibration = calibrate(model, data, options, &console);
-    console.bar.finish_and_clear();
+    let calibration = calibrate(model, data, options, &Console::new());
     calibration.with_context(|| format!("cannot calibrate {}", model.name()))
 }
 
@@ -265,13 +247,13 @@ fn summary(path: &Path, calibration: &Calibration) -> String {
 }
 
 /// Warnings and progress for a person; of the progress in a pipe one line after each long silence.
-struct Console {
+pub(super) struct Console {
     bar: ProgressBar,
     heartbeat: Heartbeat,
 }
 
 impl Console {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), bars());
         if let Ok(style) = ProgressStyle::with_template("calibrating {bar:30} {pos}/{len} samples, {eta}") {
             bar.set_style(style);
@@ -279,6 +261,12 @@ impl Console {
         let heartbeat = Heartbeat::of_pipe();
         heartbeat.step("loading");
         Self { bar, heartbeat }
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
     }
 }
 

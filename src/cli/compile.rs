@@ -6,28 +6,30 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use planish_artifact::backend::{Backend, LOCAL, lacks, spelled};
-use planish_artifact::coverage::Extent;
+use planish_artifact::backend::{Backend, RuntimeSettings};
 use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::Recipe;
 use planish_check::evaluate::EvaluateOptions;
-use planish_compiler::calibrate::{CalibrateOn, CalibrateOptions, Calibration, Measure};
-use planish_compiler::compile::{CompileOptions, LoweredPart, check_output, compile, default_folder, lower};
-use planish_compiler::recipe::{CalibrationData, Resolved, resolve};
+use planish_check::gate::{Asked, Gate};
+use planish_check::verify::VerifyOptions;
+use planish_compiler::calibrate::CalibrationObserver;
+use planish_compiler::compile::{LoweredPart, compile, lower};
+use planish_compiler::request::{self, Prepared, Request, RequestObserver, prepare};
 use planish_compiler::source::SourceModel;
 use planish_data::DataOptions;
-use planish_ir::DType;
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
-use planish_passes::{CacheForm, Options, PASSES, TARGETS};
-use planish_runtimes::Format;
+use planish_passes::{CacheForm, PASSES};
 
 use super::console::Console;
-use super::engine::{self, EngineArguments, check_builder, no_engines};
-use super::gate::{Gate, GateArguments};
+use super::engine::{self, EngineArguments};
+use super::gate::{GateArguments, Judging, refuse};
+use super::heartbeat::Heartbeat;
 use super::recipe::RecipeArguments;
 use super::written::{Shown, finish};
-use super::{RuntimeArguments, Usage, backend, import::ImportArguments, note, print, quantization, warn, weights};
+use super::{
+    RuntimeArguments, Usage, backend, calibrate, import::ImportArguments, note, print, quantization, warn, weights,
+};
 
 /// Compile a checkpoint or an ONNX graph into an artifact folder
 #[derive(clap::Args)]
@@ -153,7 +155,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let debug = || arguments.debug.iter();
     let print_after = debug().find_map(|debug| if let Debug::Print(pass) = debug { Some(pass.clone()) } else { None });
     let stop_after = debug().find_map(|debug| if let Debug::Stop(count) = debug { Some(*count) } else { None });
-    if let Some(option) = arguments.beside_stop().filter(|_| stop_after.is_some()) {
+    let asked = arguments.gate.asked();
+    if let Some(option) = arguments.beside_stop(&asked).filter(|_| stop_after.is_some()) {
         return Err(Usage(format!("--debug stop=N writes nothing; leave {option} out")).into());
     }
     if let Some(pass) = &print_after
@@ -164,116 +167,14 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if let Some(threads) = arguments.threads {
         rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global()?;
     }
-    let backend = match &recipe.target {
-        Some(name) => backend(name).map_err(Usage)?,
-        None => LOCAL,
-    };
-    let settings = arguments.runtime.settings();
-    let threads = arguments.threads.unwrap_or(0).into();
-    let (calibrate_path, field) = (arguments.data.calibrate.as_deref(), arguments.data.field.as_deref());
-    let gate = arguments.gate.gate(
-        recipe.quantized().is_some(),
-        calibrate_path,
-        field,
-        EvaluateOptions { threads, settings: settings.clone(), ..EvaluateOptions::default() },
-    )?;
-    if gate.is_some() && recipe.last_logits() {
-        let evaluates = arguments.gate.evaluates();
-        let reason = format!(
-            "logits=last of the recipe leaves out logits that an evaluation compares, and {evaluates} evaluates the artifact; leave \
-             one of them out"
-        );
-        return Err(Usage(reason).into());
-    }
-    let mut calibrate = calibrate_options(&arguments, &recipe, backend);
-    if let Some(gate) = &gate {
-        gate.divide(calibrate_path, &mut calibrate.data);
-    }
-    let data = calibrate_path.map(|path| CalibrationData { path, run: &calibrate });
-    let Resolved { half: precision, quantize, quantize_weights, block_inputs, padding } =
-        resolve(&recipe, backend.target, data)?;
+    let (settings, threads) = (arguments.runtime.settings(), arguments.threads.unwrap_or(0).into());
+    let (calibrate, field) = (arguments.data.calibrate.as_deref(), arguments.data.field.as_deref());
+    let options = EvaluateOptions { threads, settings: settings.clone(), ..EvaluateOptions::default() };
+    let gate = asked.gate(&recipe, calibrate, field, options, &Judging)?;
     let engine = EngineArguments::of(&recipe.engine)?;
-    let computes = precision.as_ref().map_or(DType::F32, |precision| precision.half.dtype());
-    let computes = if backend.target.computes_in_float32 { DType::F32 } else { computes };
-    if arguments.gate.verify || gate.is_some() {
-        // Before work that a missing runtime would make useless.
-        backend.runtime_for(computes, &settings).check()?;
-    } else if backend.engines.is_none() && lacks(backend.runtime(&settings).as_ref(), computes).is_some() {
-        let name = backend.runtime(&settings).name();
-        note(&format!("`{name}` cannot load the artifact: it has no kernels for {}", spelled(computes)));
-    }
-    let (import, profiles) = match backend.engines {
-        Some(_) => arguments.import.with_profiles()?,
-        None => (arguments.import.options()?, Vec::new()),
-    };
-    if backend.engines.is_none() && !recipe.engine.is_empty() {
-        return Err(no_engines("`engine` of the recipe", backend.target.name));
-    }
-    if arguments.opset.is_some() && backend.emitter.format() == Format::GRAPH {
-        return Err(Usage(format!("--opset is for ONNX files, and target {} has none", backend.target)).into());
-    }
-    if let Some(reason) = arguments.runtime_package.refuses(backend) {
-        return Err(Usage(reason).into());
-    }
-    if backend.engines.is_some() && !SourceModel::is_file_of_graph(&arguments.model) {
-        arguments.import.refuse_shapes()?;
-    }
-    let source = SourceModel::open_with(&arguments.model, &import)?;
-    let half = precision.as_ref().map(|precision| precision.half);
-    engine.check(&engine::products(quantize.as_ref(), half, &source))?;
-    let folders = [Extent::Most, Extent::Part, Extent::Nothing].map(|extent| {
-        let (quantize, weights) = (quantize.as_ref(), quantize_weights.as_ref());
-        (extent, default_folder(&source, backend, half, quantize, weights, extent, arguments.runtime_package))
-    });
-    let folder = arguments.output.clone().unwrap_or_else(|| folders[0].1.clone());
-    if stop_after.is_none() {
-        // Before the model is calibrated and lowered. How much of it becomes codes decides which folder it is.
-        let usual = folders.iter().map(|(_, folder)| folder).filter(|_| arguments.output.is_none());
-        usual
-            .chain([&folder])
-            .try_for_each(|folder| check_output(&source, folder, arguments.force))
-            .with_context(|| format!("cannot compile {}", arguments.model.display()))?;
-        if backend.engines.is_some() {
-            check_builder(&engine, &settings, &folder, arguments.force)?;
-        }
-    }
-    let attention_fp32 = recipe.attention_fp32;
-    let attention = if attention_fp32 { backend.target.attention_between_casts.opset() } else { 0 };
-    let cache = cache(&arguments, backend)?;
-    let codes = [quantize_weights.as_ref().map(|_| DType::I4), source.block_codes()];
-    let codes = codes.into_iter().flatten().map(|codes| backend.target.blocks_opset(codes));
-    let least = codes.chain([attention, backend.target.cache_opset(cache)]).max().unwrap_or(0);
-    let opset = arguments.opset.unwrap_or_else(|| source.default_opset_from(least));
-    let options = CompileOptions {
-        backend,
-        task: arguments.task,
-        strict: arguments.strict,
-        passes: Options {
-            fusion: !arguments.no_fusion,
-            cache,
-            attention_fp32,
-            precision: precision.map(Into::into),
-            padding,
-            last_logits: recipe.last_logits(),
-            allow_non_finite: recipe.allow_non_finite,
-            ..Options::new(backend.target, opset)
-        },
-        placement: match arguments.weights {
-            Weights::Copy => Placement::Copy,
-            Weights::Link => Placement::Link,
-        },
-        package: arguments.runtime_package,
-        explain_fusion: arguments.explain.contains(&Explain::Fusion),
-        verify_passes: debug().any(|debug| matches!(debug, Debug::Verify)),
-        force: arguments.force,
-        profiles,
-        calibration: calibration(&recipe, backend, data, &source, gate.as_ref().is_some_and(Gate::holds_out))?,
-        quantize,
-        quantize_weights,
-        requantize: recipe.requantize,
-        recipe: Some(recipe.clone()),
-        block_inputs,
-    };
+    let request = request(&arguments, recipe, &engine, &settings, gate.as_ref(), stop_after.is_none())?;
+    let (recipe, backend) = (&request.recipe, request.backend);
+    let Prepared { source, options, folders } = prepare(&request, &Preparing)?;
     let console = Console::new(print_after);
     let context = || format!("cannot compile {}", arguments.model.display());
     if stop_after.is_some() {
@@ -285,29 +186,30 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         };
         return print(&lowered.parts.iter().map(text).collect::<String>());
     }
-    let mut compiled = compile(&source, &folder, &options, &console).with_context(context)?;
+    let mut compiled = compile(&source, folders.first(), &options, &console).with_context(context)?;
     console.note_missing_pass();
     if let Some(gate) = &gate {
-        compiled = gate.pass(compiled, &source, options, arguments.json)?;
+        let (judged, refused) = gate.pass(compiled, &source, options, &Judging)?;
+        refuse(refused, &judged, arguments.json)?;
+        compiled = judged;
     }
-    quantization::report(&recipe, arguments.explain.contains(&Explain::Quantization), &compiled.artifact.manifest);
-    weights::report(&recipe, &compiled.artifact.manifest);
-    if let (Some(coverage), Some(precision)) = (compiled.coverage(), recipe.quantized()) {
-        if let Some(warning) = quantization::left(&coverage, precision.option()) {
-            warn(&warning);
-        }
-        let named = folders.iter().find(|(extent, _)| *extent == coverage.extent());
-        if let Some((_, folder)) = named.filter(|_| arguments.output.is_none()) {
-            compiled.rename(&source, folder)?;
-        }
+    quantization::report(recipe, arguments.explain.contains(&Explain::Quantization), &compiled.artifact.manifest);
+    weights::report(recipe, &compiled.artifact.manifest);
+    if let (Some(coverage), Some(precision)) = (compiled.coverage(), recipe.quantized())
+        && let Some(warning) = quantization::left(&coverage, precision.option())
+    {
+        warn(&warning);
     }
+    folders.settle(&mut compiled, &source)?;
     let written = start.elapsed();
-    let padded = compiled.artifact.manifest.parts.iter().any(|part| part.vocabulary.is_some());
-    if recipe.pads() && !padded {
-        warn("nothing was padded, because planish found no input of token ids and no LM head");
-    }
-    arguments.gate.verify(&mut compiled, &source, (threads, &settings), gate.is_some(), arguments.json)?;
-    if backend.engines.is_some() && (arguments.gate.verify || gate.is_some()) {
+    let is_evaluated = gate.is_some();
+    let heartbeat = asked.verify.then(Heartbeat::of_pipe);
+    heartbeat.iter().for_each(|heartbeat| heartbeat.step("verifying"));
+    let verify = VerifyOptions { threads, settings: settings.clone(), ..VerifyOptions::default() };
+    let refused = asked.verify(&mut compiled, &source, &verify, is_evaluated, &mut note);
+    drop(heartbeat);
+    refuse(refused?, &compiled, arguments.json)?;
+    if backend.engines.is_some() && request.runs {
         note("the ONNX graph was run, of which the engine is built; `planish verify` runs the engine on a GPU");
     }
     let Some(profiles) = compiled.profiles.take() else {
@@ -317,15 +219,87 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     engine::finish(compiled, &profiles, &engine, &engine::FinishContext { settings: &settings, force, json, start })
 }
 
+/// What the arguments ask of a compilation.
+fn request(
+    arguments: &Arguments,
+    recipe: Recipe,
+    engine: &EngineArguments,
+    settings: &RuntimeSettings,
+    gate: Option<&Gate>,
+    writes: bool,
+) -> Result<Request> {
+    let backend = request::backend(&recipe)?;
+    let calibrate = arguments.data.calibrate.clone();
+    let mut data = DataOptions { field: arguments.data.field.clone(), ..DataOptions::default() };
+    if let Some(gate) = gate {
+        gate.divide(calibrate.as_deref(), &mut data);
+    }
+    let (import, profiles) = match backend.engines {
+        Some(_) => arguments.import.with_profiles()?,
+        None => (arguments.import.options()?, Vec::new()),
+    };
+    if backend.engines.is_some() && !SourceModel::is_file_of_graph(&arguments.model) {
+        arguments.import.refuse_shapes()?;
+    }
+    Ok(Request {
+        model: arguments.model.clone(),
+        output: arguments.output.clone(),
+        recipe,
+        backend,
+        task: arguments.task,
+        opset: arguments.opset,
+        cache: arguments.cache.map(|cache| match cache {
+            Cache::Copy => CacheForm::Copy,
+            Cache::InPlace => CacheForm::InPlace,
+        }),
+        placement: match arguments.weights {
+            Weights::Copy => Placement::Copy,
+            Weights::Link => Placement::Link,
+        },
+        package: arguments.runtime_package,
+        fusion: !arguments.no_fusion,
+        strict: arguments.strict,
+        force: arguments.force,
+        explain_fusion: arguments.explain.contains(&Explain::Fusion),
+        verify_passes: arguments.debug.iter().any(|debug| matches!(debug, Debug::Verify)),
+        writes,
+        runs: arguments.gate.asked().verify || gate.is_some(),
+        import,
+        profiles,
+        engine: engine.options(settings),
+        calibrate,
+        data,
+        threads: arguments.threads,
+        settings: settings.clone(),
+    })
+}
+
+/// Shows a person what goes on before a model is compiled.
+struct Preparing;
+
+impl RequestObserver for Preparing {
+    fn warning(&self, text: &str) {
+        warn(text);
+    }
+
+    fn note(&self, text: &str) {
+        note(text);
+    }
+
+    fn calibration(&self) -> Box<dyn CalibrationObserver> {
+        Box::new(calibrate::Console::new())
+    }
+}
+
 impl Arguments {
     /// The first given option that is of no use where nothing is written.
-    fn beside_stop(&self) -> Option<&'static str> {
+    fn beside_stop(&self, asked: &Asked) -> Option<&'static str> {
         let options = [
             (self.output.is_some(), "--output"),
             (matches!(self.weights, Weights::Link), "--weights"),
-            (self.gate.verify, "--verify"),
-            (self.gate.data().is_some(), "--evaluate"),
-            (self.gate.has_limits(), "--max-loss"),
+            (asked.verify, "--verify"),
+            (asked.evaluate.is_some(), "--evaluate"),
+            (asked.max_loss.is_some(), "--max-loss"),
             (self.force, "--force"),
             (self.json, "--json"),
         ];
@@ -340,70 +314,4 @@ fn recipe(arguments: &Arguments) -> Result<Recipe> {
         recipe.target = Some(backend.target.name.to_owned());
     }
     Ok(recipe)
-}
-
-/// How attention appends to the cache.
-fn cache(arguments: &Arguments, backend: &Backend) -> Result<CacheForm> {
-    let target = backend.target;
-    let supported = target.appends_in_place && !arguments.no_fusion;
-    match arguments.cache {
-        Some(Cache::InPlace) if !target.appends_in_place => {
-            let with = TARGETS.iter().filter(|target| target.appends_in_place).map(|target| target.name);
-            let with: Vec<&str> = with.collect();
-            let with = with.join(", ");
-            Err(Usage(format!(
-                "target {target} does not append to a cache in place; --cache in-place is for target {with}"
-            ))
-            .into())
-        }
-        Some(Cache::InPlace) if arguments.no_fusion => {
-            Err(Usage("--cache in-place needs an operator for the whole attention; leave out --no-fusion".to_owned())
-                .into())
-        }
-        None if supported && arguments.runtime_package == RuntimePackage::Genai => Ok(CacheForm::InPlaceIfPossible),
-        Some(Cache::InPlace) => Ok(CacheForm::InPlace),
-        Some(Cache::Copy) | None => Ok(CacheForm::Copy),
-    }
-}
-
-/// How the data of `--calibrate` is run.
-fn calibrate_options(arguments: &Arguments, recipe: &Recipe, backend: &Backend) -> CalibrateOptions {
-    let data = DataOptions { field: arguments.data.field.clone(), ..DataOptions::default() };
-    let on = CalibrateOn::Backend(LOCAL, arguments.runtime.settings());
-    let (task, threads) = (arguments.task, arguments.threads);
-    let halves = recipe.half().is_some() && !backend.target.computes_in_float32;
-    let measure = match (halves, recipe.codes().is_some()) {
-        (true, true) => Measure::All,
-        (_, true) => Measure::Inputs,
-        (_, false) => Measure::Ranges,
-    };
-    CalibrateOptions { task, data, measure, on, threads, ..CalibrateOptions::default() }
-}
-
-/// What was measured of the activations, if `--calibrate` is given. `is_evaluated` says that a part of its data evaluates the
-/// artifact.
-fn calibration(
-    recipe: &Recipe,
-    backend: &Backend,
-    data: Option<CalibrationData<'_>>,
-    source: &SourceModel,
-    is_evaluated: bool,
-) -> Result<Option<Calibration>> {
-    let Some(CalibrationData { path, run }) = data else { return Ok(None) };
-    let (target, half) = (backend.target, recipe.half());
-    if recipe.codes().is_none() && (half.is_none() || target.computes_in_float32) {
-        // Weights take no ranges: their method runs the data itself.
-        if recipe.weights_take_data() || recipe.blocks().is_some() && is_evaluated {
-            return Ok(None);
-        }
-        let message = match half {
-            None => "--calibrate gives data to --int8, --fp8, --weight-method gptq and awq, --fp16 and --bf16; add one of them".to_owned(),
-            Some(half) => format!(
-                "--calibrate does nothing with --{half} for target {target}, which only stores weights in half precision; choose \
-                 --target onnx, or leave it out"
-            ),
-        };
-        return Err(Usage(message).into());
-    }
-    super::calibrate::ranges(source, path, run).map(Some)
 }

@@ -8,12 +8,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use planish_artifact::Artifact;
 use planish_artifact::evaluation::{Requirements, Unit};
 use planish_artifact::split::Split;
-use planish_check::evaluate::{Broken, EvaluateOptions, Evaluated, EvaluationObserver, evaluate_artifact};
+use planish_check::VerificationFailed;
+use planish_check::evaluate::{EvaluateOptions, Evaluated, EvaluationObserver, evaluate_artifact};
 use planish_data::{DataOptions, SAMPLES};
 
 use super::heartbeat::Heartbeat;
 use super::terminal::bars;
-use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json, warn};
+use super::{RunOn, RuntimeArguments, note, print, print_json, warn};
 
 /// Measure on data how close an artifact is to its source in float32
 ///
@@ -143,9 +144,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         threads: arguments.threads.unwrap_or(0).into(),
         settings: arguments.run_on.settings(&arguments.runtime),
     };
-    let evaluated = watched(false, |console| {
-        evaluate_artifact(&artifact, arguments.reference.as_slice(), &arguments.data, &options, console)
-    });
+    let console = Console::new(false);
+    let evaluated = evaluate_artifact(&artifact, arguments.reference.as_slice(), &arguments.data, &options, &console);
+    drop(console);
     let context = || format!("cannot evaluate {}", arguments.artifact.display());
     let Evaluated { source, evaluation } = evaluated.with_context(context)?;
     if arguments.json {
@@ -153,25 +154,11 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     } else {
         print(&format!("{evaluation}\n"))?;
     }
-    let misses = options.require.misses(&evaluation)?;
-    if !misses.is_empty() {
-        return Err(VerificationFailed(misses).into());
-    }
+    VerificationFailed::of(options.require.misses(&evaluation)?)?;
     if let Some(limits) = arguments.require.filter(|_| !arguments.json) {
         print(&format!("evaluated against {}: {limits} reached\n", source.display()))?;
     }
     Ok(())
-}
-
-/// Evaluates before the eyes of a person. An artifact that gives what cannot be compared fails verification.
-pub(super) fn watched<T>(is_quiet: bool, evaluate: impl FnOnce(&Console) -> Result<T>) -> Result<T> {
-    let console = Console { is_quiet, ..Console::new() };
-    let evaluated = evaluate(&console);
-    console.bar.finish_and_clear();
-    evaluated.map_err(|error| match error.downcast_ref::<Broken>() {
-        Some(_) => VerificationFailed(vec![format!("{error:#}")]).into(),
-        None => error,
-    })
 }
 
 /// Messages and progress for a person; of the progress in a pipe one line after each long silence.
@@ -183,14 +170,21 @@ pub(super) struct Console {
 }
 
 impl Console {
-    fn new() -> Self {
+    /// `is_quiet` leaves out messages that were printed before.
+    pub(super) fn new(is_quiet: bool) -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), bars());
         if let Ok(style) = ProgressStyle::with_template("evaluating {bar:30} {pos}/{len} samples, {eta}") {
             bar.set_style(style);
         }
         let heartbeat = Heartbeat::of_pipe();
         heartbeat.step("loading");
-        Self { bar, heartbeat, is_quiet: false }
+        Self { bar, heartbeat, is_quiet }
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
     }
 }
 

@@ -57,8 +57,12 @@ use planish_artifact::evaluation::NoFigure;
 use planish_artifact::files::unfinished::PROCESS;
 use planish_artifact::recipe::RecipeError;
 use planish_artifact::units::{bytes_text, count_text};
-use planish_artifact::verification::Report;
-use planish_compiler::engine::ProfileError;
+use planish_check::VerificationFailed;
+use planish_check::evaluate::Broken;
+use planish_check::gate::GateError;
+use planish_compiler::calibrate::FieldOfTable;
+use planish_compiler::engine::{OptionError, ProfileError};
+use planish_compiler::request::RequestError;
 use planish_measure::profile::Unprofiled;
 use signals::Interrupted;
 use terminal::{note, print, print_json, warn};
@@ -247,12 +251,14 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     let any = |test: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(test);
     if any(|e| e.is::<Interrupted>()) {
         Interrupted::CODE
-    } else if any(|e| e.is::<VerificationFailed>() || e.is::<Slower>()) {
+    } else if any(|e| e.is::<VerificationFailed>() || e.is::<Broken>() || e.is::<Slower>()) {
         3
     } else if any(|e| e.is::<Unavailable>() || is_unavailable(e)) {
         4
     } else if any(|e| {
-        e.is::<Usage>() || e.is::<RecipeError>() || e.is::<NoFigure>() || e.is::<ProfileError>() || e.is::<Unprofiled>()
+        let asked = e.is::<Usage>() || e.is::<RecipeError>() || e.is::<RequestError>() || e.is::<GateError>();
+        let fits = e.is::<NoFigure>() || e.is::<ProfileError>() || e.is::<OptionError>() || e.is::<FieldOfTable>();
+        asked || fits || e.is::<Unprofiled>()
     }) {
         2
     } else {
@@ -270,17 +276,6 @@ fn is_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Usage(String);
-
-/// An artifact does not compute what its source does.
-#[derive(Debug, thiserror::Error)]
-#[error("verification failed:\n  {}", .0.join("\n  "))]
-struct VerificationFailed(Vec<String>);
-
-impl VerificationFailed {
-    fn check(report: &Report) -> Result<(), Self> {
-        if report.passed() { Ok(()) } else { Err(Self(report.misses())) }
-    }
-}
 
 /// Cells of a benchmark became slower, or failed and did not before.
 #[derive(Debug, thiserror::Error)]

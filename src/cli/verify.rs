@@ -9,12 +9,12 @@ use planish_artifact::evaluation::Requirements;
 use planish_artifact::verification::Report;
 use planish_check::evaluate::{self, EvaluateOptions, evaluate_artifact};
 use planish_check::verify::{Verified, VerifyOptions, needs_data, verify_artifact};
+use planish_check::{VerificationFailed, usual_limits};
 use planish_data::{DataOptions, SAMPLES};
 
-use super::evaluate::watched;
-use super::gate::usual_limits;
+use super::evaluate::Console;
 use super::heartbeat::Heartbeat;
-use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json};
+use super::{RunOn, RuntimeArguments, note, print, print_json};
 
 /// Compare the outputs of an artifact with the outputs of its source; exit with 3 if they differ
 ///
@@ -102,19 +102,18 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let Some(data) = &arguments.data else { return Ok(()) };
     let evaluation = EvaluateOptions {
         data: DataOptions { samples: arguments.samples, ..DataOptions::default() },
-        require: arguments.require.map_or_else(|| usual_limits(artifact.manifest.has_weights_of(4)), Ok)?,
+        require: arguments.require.unwrap_or_else(|| usual_limits(artifact.manifest.has_weights_of(4))),
         threads: options.threads,
         settings: options.settings,
         ..EvaluateOptions::default()
     };
-    let evaluated = watched(false, |console| evaluate_artifact(&artifact, &named, data, &evaluation, console))?;
+    let evaluated = evaluate_artifact(&artifact, &named, data, &evaluation, &Console::new(false))?;
     if arguments.json {
         print_json(&evaluated.evaluation)?;
     } else {
         print(&format!("{}\n", evaluated.evaluation))?;
     }
-    let misses = evaluation.require.misses(&evaluated.evaluation)?;
-    if misses.is_empty() { Ok(()) } else { Err(VerificationFailed(misses).into()) }
+    Ok(VerificationFailed::of(evaluation.require.misses(&evaluated.evaluation)?)?)
 }
 
 fn print_report(report: &Report, source: &Path, json: bool) -> Result<()> {

@@ -109,6 +109,12 @@ pub struct NoFigure {
 }
 
 impl Requirements {
+    /// One limit.
+    #[must_use]
+    pub fn of(figure: Figure, limit: f64) -> Self {
+        Self(vec![(figure, limit)])
+    }
+
     /// Checks that there is a figure for each limit.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ mod sessions;
 mod statistics;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result};
 use planish_artifact::backend::{Backend, LOCAL, RuntimeSettings};
@@ -119,6 +119,35 @@ pub fn calibrate(
     statistics.add_samples(samples);
     Calibration::new(model, prepared.source.task, data, options, skipped, statistics.into_table()?)
 }
+
+/// What is measured of a model, for compiling it: read from a table, or measured on data.
+///
+/// # Errors
+/// When the table is of another model or lacks what is needed, or as [`calibrate`].
+pub fn ranges(
+    model: &SourceModel,
+    path: &Path,
+    options: &CalibrateOptions,
+    observer: &dyn CalibrationObserver,
+) -> Result<Calibration> {
+    if !is_table(path) {
+        return calibrate(model, path, options, observer).with_context(|| format!("cannot calibrate {}", model.name()));
+    }
+    if options.data.field.is_some() {
+        return Err(FieldOfTable(path.to_owned()).into());
+    }
+    let table = Calibration::of(model, path, options.task)?;
+    // Half precision takes ranges where there are any; quantization needs the statistics of inputs.
+    let needed = if options.measure == Measure::All { Measure::Inputs } else { options.measure };
+    table.check_measured(needed).with_context(|| format!("{} does not serve", path.display()))?;
+    few(table.samples).iter().for_each(|warning| observer.warning(warning));
+    Ok(table)
+}
+
+/// A field is named of a table, which has none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("--field is for data; {} is a table", .0.display())]
+pub struct FieldOfTable(pub PathBuf);
 
 /// The fewest samples for which there is no warning. The ranges of activations, and the products that GPTQ and AWQ sum, change a
 /// lot from sample to sample below it.

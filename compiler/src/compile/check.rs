@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use planish_artifact::draft::Draft;
+use planish_artifact::recipe::Recipe;
 use planish_ir::weight::{Packing, WeightExpr};
 use planish_ir::{Graph, Node, Op, OutputRole, Type, ValueId, Weight};
 use planish_models::{Loaded, Task};
@@ -267,6 +268,10 @@ pub(super) fn artifact(
     let scores = parts.iter().filter_map(|part| part.vocabulary.as_ref()).any(|v| v.logits.is_some());
     if options.passes.padding.logits == Logits::Padded && !scores {
         bail!("{} has no logits that could be padded; leave out --recipe logits", model.name());
+    }
+    let is_padded = |part: &LoweredPart| part.vocabulary.is_some() || model.padded_vocabulary(part.name).is_some();
+    if options.recipe.as_ref().is_some_and(Recipe::pads) && !parts.iter().any(is_padded) {
+        observer.warning("nothing was padded, because planish found no input of token ids and no LM head");
     }
     if let Some(note) = sentence_note(model, source) {
         observer.note(&note);

@@ -16,6 +16,7 @@ mod rebuild;
 mod record;
 #[cfg(any(feature = "tensorrt-rtx", feature = "tensorrt"))]
 mod refit;
+mod replaced;
 mod symbols;
 #[cfg(test)]
 mod tests;
@@ -25,11 +26,13 @@ mod trtexec;
 pub use build::refit_engines;
 pub use build::{build_engines, check_builder, default_gpus, leaves_graph};
 pub use gpus::{DefaultGpus, products, refused};
-pub use options::{EngineObserver, EngineOptions};
+pub(crate) use options::products_of;
+pub use options::{EngineObserver, EngineOptions, OptionError};
 pub use profiles::{InputSizes, PROFILES, PartProfile, PartProfiles, ProfileError, Profiles, SizeRange, SymbolRanges};
 pub use rebuild::{Rebuilt, keeps_onnx, profiles_of, rebuild};
 pub use record::{BuildRecord, EngineReport};
 #[cfg(any(feature = "tensorrt-rtx", feature = "tensorrt"))]
 pub use refit::refit_engines;
+pub use replaced::{check_replaced, is_of_use_without, with};
 pub(crate) use symbols::usual_batch;
 pub use trtexec::{Trtexec, shell_word, trtexec};

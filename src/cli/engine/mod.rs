@@ -12,20 +12,14 @@ use clap::Args;
 use clap::FromArgMatches;
 use planish_artifact::backend::RuntimeSettings;
 use planish_artifact::manifest::Manifest;
-use planish_compiler::engine::{EngineOptions, Profiles, default_gpus, refused, shell_word, trtexec};
-use planish_compiler::quantize::QuantizeOptions;
-use planish_compiler::source::SourceModel;
-use planish_ir::DType;
-use planish_passes::Half;
-use planish_runtimes::tensorrt::{
-    BuildOptions, Capability, ENTERPRISE, Flag, HardwareCompatibility, Tiling, bytes_of, bytes_text,
-};
+use planish_compiler::engine::{EngineOptions, Profiles, default_gpus, shell_word, trtexec};
+use planish_runtimes::tensorrt::{BuildOptions, Capability, Flag, HardwareCompatibility, Tiling, bytes_of, bytes_text};
 use serde_json::Value;
 
 use super::{Usage, print};
 
 pub(super) use console::EngineConsole;
-pub(super) use finish::{FinishContext, check_builder, finish};
+pub(super) use finish::{FinishContext, finish};
 pub(super) use summary::files;
 
 /// How engines are built.
@@ -144,26 +138,6 @@ impl EngineArguments {
         command
     }
 
-    /// Refuses options that the builder of this program does not have, and GPUs for which it has no products of these types.
-    pub(super) fn check(&self, products: &[DType]) -> Result<()> {
-        let refused = if ENTERPRISE {
-            let reason = "--gpu is an option of TensorRT-RTX, and this planish was built for TensorRT, whose engines run on \
-                          the GPU that builds them; --hardware-compatibility names others";
-            (!self.gpu.is_empty()).then(|| reason.to_owned())
-        } else if self.hardware_compatibility.is_some() {
-            let reason = "--hardware-compatibility is an option of TensorRT, and this planish was built for TensorRT-RTX, \
-                          whose engines run on all GPUs of the compute capabilities that --gpu names";
-            Some(reason.to_owned())
-        } else if self.version_compatible {
-            let reason = "--version-compatible is an option of TensorRT, and this planish was built for TensorRT-RTX, which \
-                          has no lean runtime to put into engines; build an engine with each version";
-            Some(reason.to_owned())
-        } else {
-            refused(&self.gpu, products)
-        };
-        refused.map_or(Ok(()), |reason| Err(Usage(reason).into()))
-    }
-
     /// What these say.
     pub(super) fn options(&self, settings: &RuntimeSettings) -> EngineOptions {
         let build = BuildOptions {
@@ -223,17 +197,4 @@ impl EngineArguments {
 fn size(text: &str) -> Result<usize, String> {
     let size = bytes_of(text).and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0);
     size.ok_or_else(|| "expected a size, e.g. 4GiB, 512M or a number of bytes".to_owned())
-}
-
-/// The element types of the products that a compiled model has in any case.
-pub(super) fn products(quantize: Option<&QuantizeOptions>, half: Option<Half>, source: &SourceModel) -> Vec<DType> {
-    let codes = quantize.map(|quantize| quantize.settings.codes);
-    // Products of an ONNX graph are in the types of that graph.
-    let whole = source.opset().is_none().then_some(DType::F32);
-    codes.into_iter().chain(half.map(Half::dtype).or(whole)).collect()
-}
-
-/// Says that options are for another target.
-pub(super) fn no_engines(option: &str, target: &str) -> anyhow::Error {
-    Usage(format!("{option} is for engines of TensorRT, and target {target} has none; add --target trt")).into()
 }

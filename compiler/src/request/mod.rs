@@ -1,0 +1,185 @@
+//! What a user asks of a compilation, and how it is carried out: refused, or a source, options and a folder.
+
+mod folders;
+mod prepare;
+
+use std::path::PathBuf;
+
+use planish_artifact::backend::{BACKENDS, Backend, LOCAL, RuntimeSettings, find};
+use planish_artifact::package::RuntimePackage;
+use planish_artifact::recipe::Recipe;
+use planish_artifact::split::Split;
+use planish_data::DataOptions;
+use planish_models::Task;
+use planish_onnx::{ImportOptions, Placement};
+use planish_passes::{CacheForm, TARGETS, Target};
+use planish_runtimes::Format;
+
+use crate::calibrate::{CalibrateOn, CalibrateOptions, CalibrationObserver, Measure};
+use crate::engine::{EngineOptions, SymbolRanges};
+
+pub use folders::Folders;
+pub use prepare::{Prepared, prepare};
+
+/// What a user asks for.
+#[derive(Debug)]
+pub struct Request {
+    /// The model: a checkpoint, an ONNX graph or an artifact.
+    pub model: PathBuf,
+    /// The folder to write; absent for the usual one in the current folder.
+    pub output: Option<PathBuf>,
+    /// What the numbers of the artifact are, and for which target.
+    pub recipe: Recipe,
+    /// The backend of the recipe's target.
+    pub backend: &'static Backend,
+    /// The head; inferred where absent.
+    pub task: Option<Task>,
+    /// The ONNX opset; chosen where absent.
+    pub opset: Option<u32>,
+    /// How attention appends to the cache; chosen where absent.
+    pub cache: Option<CacheForm>,
+    /// Where weights go.
+    pub placement: Placement,
+    /// The library that the artifact is laid out for.
+    pub package: RuntimePackage,
+    /// Whether operators are fused.
+    pub fusion: bool,
+    /// Whether warnings are errors.
+    pub strict: bool,
+    /// Whether a folder with files that planish did not write may be replaced.
+    pub force: bool,
+    /// Whether to explain which operators raising found, and where a rule almost matched.
+    pub explain_fusion: bool,
+    /// Whether the graph is verified after each pass.
+    pub verify_passes: bool,
+    /// Whether an artifact is written; where not, nothing is checked that only an artifact needs.
+    pub writes: bool,
+    /// Whether the artifact is run before it is written.
+    pub runs: bool,
+    /// Which part of a graph is read.
+    pub import: ImportOptions,
+    /// The sizes of engines: a profile each.
+    pub profiles: Vec<SymbolRanges>,
+    /// How engines are built.
+    pub engine: EngineOptions,
+    /// Data for calibration, or a table of it.
+    pub calibrate: Option<PathBuf>,
+    /// How the data for calibration is read.
+    pub data: DataOptions,
+    /// Threads; one a core where absent.
+    pub threads: Option<u16>,
+    /// How runtimes are found.
+    pub settings: RuntimeSettings,
+}
+
+/// A request that cannot be carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RequestError(String);
+
+fn refuse<T>(why: impl Into<String>) -> Result<T, RequestError> {
+    Err(RequestError(why.into()))
+}
+
+/// What a caller sees before a model is compiled.
+pub trait RequestObserver {
+    /// Something was ignored or assumed.
+    fn warning(&self, text: &str);
+    /// Information that is not a problem.
+    fn note(&self, text: &str);
+    /// Sees a calibration.
+    fn calibration(&self) -> Box<dyn CalibrationObserver>;
+}
+
+/// The backend of a recipe's target.
+///
+/// # Errors
+/// When there is no such target.
+pub fn backend(recipe: &Recipe) -> Result<&'static Backend, RequestError> {
+    let Some(name) = &recipe.target else { return Ok(LOCAL) };
+    match find(name, BACKENDS) {
+        Some(backend) => Ok(backend),
+        None => refuse(Target::find(name).err().map_or_else(String::new, |unknown| unknown.to_string())),
+    }
+}
+
+impl Request {
+    /// Refuses what is not for the target.
+    fn check(&self) -> Result<(), RequestError> {
+        let Self { backend, .. } = self;
+        if backend.engines.is_none() && !self.recipe.engine.is_empty() {
+            return refuse(format!(
+                "`engine` of the recipe is for engines of TensorRT, and target {} has none; add --target trt",
+                backend.target.name
+            ));
+        }
+        if self.opset.is_some() && backend.emitter.format() == Format::GRAPH {
+            return refuse(format!("--opset is for ONNX files, and target {} has none", backend.target));
+        }
+        match self.package.refuses(backend) {
+            Some(reason) => refuse(reason),
+            None => Ok(()),
+        }
+    }
+
+    /// How attention appends to the cache.
+    fn cache(&self) -> Result<CacheForm, RequestError> {
+        let target = self.backend.target;
+        match self.cache {
+            Some(CacheForm::InPlace) if !target.appends_in_place => {
+                let with = TARGETS.iter().filter(|target| target.appends_in_place).map(|target| target.name);
+                refuse(format!(
+                    "target {target} does not append to a cache in place; --cache in-place is for target {}",
+                    with.collect::<Vec<&str>>().join(", ")
+                ))
+            }
+            Some(CacheForm::InPlace) if !self.fusion => {
+                refuse("--cache in-place needs an operator for the whole attention; leave out --no-fusion")
+            }
+            Some(form) => Ok(form),
+            None if target.appends_in_place && self.fusion && self.package == RuntimePackage::Genai => {
+                Ok(CacheForm::InPlaceIfPossible)
+            }
+            None => Ok(CacheForm::Copy),
+        }
+    }
+
+    /// How the data for calibration is run.
+    fn calibrate_options(&self) -> CalibrateOptions {
+        let halves = self.recipe.half().is_some() && !self.backend.target.computes_in_float32;
+        let measure = match (halves, self.recipe.codes().is_some()) {
+            (true, true) => Measure::All,
+            (_, true) => Measure::Inputs,
+            (_, false) => Measure::Ranges,
+        };
+        let on = CalibrateOn::Backend(LOCAL, self.settings.clone());
+        let (task, data, threads) = (self.task, self.data.clone(), self.threads);
+        CalibrateOptions { task, data, measure, on, threads, ..CalibrateOptions::default() }
+    }
+
+    /// Whether ranges are measured: not for methods of weights, which run the data themselves.
+    ///
+    /// # Errors
+    /// When nothing takes the data.
+    fn measures_ranges(&self) -> Result<bool, RequestError> {
+        let (target, half) = (self.backend.target, self.recipe.half());
+        if self.recipe.codes().is_some() || half.is_some() && !target.computes_in_float32 {
+            return Ok(true);
+        }
+        if self.recipe.weights_take_data() || self.recipe.blocks().is_some() && self.data.split == Split::Rest {
+            return Ok(false);
+        }
+        match half {
+            None => refuse(
+                "--calibrate gives data to --int8, --fp8, --weight-method gptq and awq, --fp16 and --bf16; add one of them",
+            ),
+            Some(half) => refuse(format!(
+                "--calibrate does nothing with --{half} for target {target}, which only stores weights in half precision; choose \
+                 --target onnx, or leave it out"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! From a request to a source and the options of a compilation.
+
+use anyhow::{Context, Result};
+use planish_artifact::backend::{lacks, spelled};
+use planish_ir::DType;
+use planish_passes::Options;
+
+use super::{Folders, Request, RequestObserver};
+use crate::calibrate::{CalibrateOptions, Calibration, ranges};
+use crate::compile::CompileOptions;
+use crate::engine::{check_replaced, products_of};
+use crate::recipe::{CalibrationData, Resolved, resolve};
+use crate::source::SourceModel;
+
+/// A request that can be carried out.
+pub struct Prepared {
+    /// The model.
+    pub source: SourceModel,
+    /// How to compile it.
+    pub options: CompileOptions,
+    /// Where the artifact goes.
+    pub folders: Folders,
+}
+
+/// Prepares a compilation: refuses what cannot be done before work that would be in vain, and calibrates the model where that
+/// is asked for.
+///
+/// # Errors
+/// A [`RequestError`](super::RequestError) or a [`RecipeError`](planish_artifact::recipe::RecipeError) when what is asked for does
+/// not fit together; other errors when a file cannot be read, a runtime is missing, the output may not be written or a run fails.
+pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prepared> {
+    let Request { backend, recipe, .. } = request;
+    let run = request.calibrate_options();
+    let data = request.calibrate.as_deref().map(|path| CalibrationData { path, run: &run });
+    let resolved = resolve(recipe, backend.target, data)?;
+    find_runtime(request, &resolved, observer)?;
+    request.check()?;
+    let source = SourceModel::open_with(&request.model, &request.import)?;
+    let half = resolved.half.as_ref().map(|precision| precision.half);
+    request.engine.check(&products_of(resolved.quantize.as_ref(), half, &source))?;
+    let folders = Folders::of(request, &resolved, &source);
+    if request.writes {
+        let context = || format!("cannot compile {}", request.model.display());
+        folders.check(&source, request.force).with_context(context)?;
+        if backend.engines.is_some() {
+            let warning = check_replaced(&request.engine, folders.first(), request.force)?;
+            warning.iter().for_each(|warning| observer.warning(warning));
+        }
+    }
+    let cache = request.cache()?;
+    let attention = if recipe.attention_fp32 { backend.target.attention_between_casts.opset() } else { 0 };
+    let codes = [resolved.quantize_weights.as_ref().map(|_| DType::I4), source.block_codes()];
+    let codes = codes.into_iter().flatten().map(|codes| backend.target.blocks_opset(codes));
+    let least = codes.chain([attention, backend.target.cache_opset(cache)]).max().unwrap_or(0);
+    let opset = request.opset.unwrap_or_else(|| source.default_opset_from(least));
+    let calibration = calibration(request, &source, &run, observer)?;
+    let options = CompileOptions {
+        backend,
+        task: request.task,
+        strict: request.strict,
+        passes: Options {
+            fusion: request.fusion,
+            cache,
+            attention_fp32: recipe.attention_fp32,
+            precision: resolved.half.map(Into::into),
+            padding: resolved.padding,
+            last_logits: recipe.last_logits(),
+            allow_non_finite: recipe.allow_non_finite,
+            ..Options::new(backend.target, opset)
+        },
+        placement: request.placement,
+        package: request.package,
+        explain_fusion: request.explain_fusion,
+        verify_passes: request.verify_passes,
+        force: request.force,
+        profiles: request.profiles.clone(),
+        calibration,
+        quantize: resolved.quantize,
+        quantize_weights: resolved.quantize_weights,
+        requantize: recipe.requantize,
+        recipe: Some(recipe.clone()),
+        block_inputs: resolved.block_inputs,
+    };
+    Ok(Prepared { source, options, folders })
+}
+
+/// Looks for the runtime of an artifact that is run before it is written; of another one it only says what it lacks.
+fn find_runtime(request: &Request, resolved: &Resolved, observer: &dyn RequestObserver) -> Result<()> {
+    let Request { backend, settings, .. } = request;
+    let computes = match &resolved.half {
+        Some(precision) if !backend.target.computes_in_float32 => precision.half.dtype(),
+        _ => DType::F32,
+    };
+    if request.runs {
+        backend.runtime_for(computes, settings).check()?;
+    } else if backend.engines.is_none() && lacks(backend.runtime(settings).as_ref(), computes).is_some() {
+        let name = backend.runtime(settings).name();
+        observer.note(&format!("`{name}` cannot load the artifact: it has no kernels for {}", spelled(computes)));
+    }
+    Ok(())
+}
+
+/// What was measured of the activations, if there is data for that.
+fn calibration(
+    request: &Request,
+    source: &SourceModel,
+    run: &CalibrateOptions,
+    observer: &dyn RequestObserver,
+) -> Result<Option<Calibration>> {
+    let Some(path) = &request.calibrate else { return Ok(None) };
+    if !request.measures_ranges()? {
+        return Ok(None);
+    }
+    ranges(source, path, run, &*observer.calibration()).map(Some)
+}
