@@ -49,13 +49,10 @@ fn explained(part: &str, plan: &Plan) -> String {
         let loss = input.layer_loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.2e}"));
         table.add_row([input.value.clone(), input.layers.len().to_string(), loss, input.activation.to_string()]);
     }
-    for PlannedAttention { attention, score_loss, queries, keys, values } in &plan.attention {
+    for PlannedAttention { attention, score_loss, queries, keys } in &plan.attention {
         let loss = score_loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.2e}"));
         table.add_row([format!("{attention}: queries"), String::new(), loss, queries.to_string()]);
         table.add_row([format!("{attention}: keys"), String::new(), String::new(), keys.to_string()]);
-        if let Some(values) = values {
-            table.add_row([format!("{attention}: values"), String::new(), String::new(), values.to_string()]);
-        }
     }
     let weights = if plan.weights.is_empty() { String::new() } else { weights::table(&plan.weights) };
     format!("{part}: {}\n{table}\n{weights}", summary(plan))

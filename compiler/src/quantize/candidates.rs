@@ -125,8 +125,7 @@ fn keep_input(plan: &mut Plan, at: usize, reason: String) {
         planned.form = WeightForm::Float { reason };
     } else if let Some(attention) = plan.attention.get_mut(at - inputs) {
         let float = Activation::Float { reason };
-        (attention.queries, attention.keys) = (float.clone(), float);
-        (attention.values, attention.score_loss) = (None, None);
+        (attention.queries, attention.keys, attention.score_loss) = (float.clone(), float, None);
     }
 }
 

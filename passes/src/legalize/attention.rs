@@ -7,7 +7,7 @@ use planish_ir::ops::{
 };
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Shape, Step, ValueId};
 
-use super::attention_codes::{Codes, rounded_probabilities, rounds_probabilities};
+use super::attention_codes::Codes;
 use super::{SWAP_TOKENS, cast_attention, dim, in_place, mask};
 use crate::build::Builder;
 use crate::{AttentionForm, Example, ONNX, Options, Outcome, Pass, PassError};
@@ -120,8 +120,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         }
         let groups = options.target.attention == AttentionForm::ProductsOfGroups && !apart;
         let codes = Codes::of(l.graph, &attention, options);
-        let rounds = rounds_probabilities(&l.graph.value(like).name, options).then_some(options.opset);
-        let form = Form { groups, swap, wide: options.attention_fp32, codes, rounds, skips_mask };
+        let form = Form { groups, swap, wide: options.attention_fp32, codes, skips_mask };
         Ok(Step::Replace(lower(&mut l, &attention, form)?))
     })?;
     graph.compact();
@@ -183,15 +182,13 @@ struct Form {
     wide: bool,
     /// Queries and keys that are multiplied as codes.
     codes: Option<Codes>,
-    /// Probabilities go through codes, at this opset.
-    rounds: Option<u32>,
     /// A mask that leaves no key out is not added.
     skips_mask: bool,
 }
 
 /// The results of an attention.
 fn lower(l: &mut Builder<'_, '_>, attention: &Attention, form: Form) -> Result<Vec<ValueId>, BuildError> {
-    let Form { groups, swap, wide, codes, rounds, skips_mask } = form;
+    let Form { groups, swap, wide, codes, skips_mask } = form;
     let heads = Heads::split(l, attention, wide)?;
     let (keys, value_size) = (l.graph.ty(heads.k).shape[3].clone(), l.graph.ty(heads.v).shape[3].clone());
     let products = match codes {
@@ -224,10 +221,6 @@ fn lower(l: &mut Builder<'_, '_>, attention: &Attention, form: Form) -> Result<V
             l.emit(Softmax { x })?
         }
         (None, _) => l.emit(Softmax { x: scores })?,
-    };
-    let weights = match rounds {
-        Some(opset) => rounded_probabilities(l, weights, opset)?,
-        None => weights,
     };
     let weights = l.cast(weights, dtype)?;
     let weights = if groups { weights } else { heads.grouped(l, weights, keys)? };

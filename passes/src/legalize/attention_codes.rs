@@ -1,46 +1,17 @@
-//! Products of attention as products of codes.
+//! The product of queries and keys as a product of codes.
 
 use planish_ir::ops::{Attention, Foreign};
 use planish_ir::{BuildError, DType, Graph, Op, TensorType, ValueId, Weight};
 
 use super::attention::split_heads;
-use super::quantized::{DEPTH, MICROSOFT, QUANTIZE_OPSET, foreign, moved, standard};
+use super::quantized::{DEPTH, MICROSOFT, foreign, moved};
 use crate::build::Builder;
-use crate::quantize::Activation;
 use crate::{Options, QuantizedForm};
 
 /// Queries and keys that are the numbers of codes.
 pub(super) struct Codes {
     queries: Numbers,
     keys: Numbers,
-}
-
-/// Whether the plan has signed codes for the probabilities of an attention, by the name of its result.
-pub(super) fn rounds_probabilities(name: &str, options: &Options) -> bool {
-    let Some(quantization) = &options.quantization else { return false };
-    let planned = quantization.plan.attention.iter().find(|planned| planned.attention == name);
-    let values =
-        planned.filter(|planned| planned.queries.codes().is_some()).and_then(|planned| planned.values.as_ref());
-    values.and_then(Activation::codes) == Some(DType::I8)
-}
-
-/// Probabilities, float32, through QuantizeLinear and DequantizeLinear of signed codes, of which the largest stands for 1.
-pub(super) fn rounded_probabilities(
-    l: &mut Builder<'_, '_>,
-    probabilities: ValueId,
-    opset: u32,
-) -> Result<ValueId, BuildError> {
-    let ty = l.graph.ty(probabilities).clone();
-    let codes = TensorType::new(DType::I8, ty.shape.clone());
-    let scale = l.graph.weight_part(Weight::scalar(ty.dtype, 1.0 / 127.0), l.like);
-    let zero_point = l.graph.weight_part(Weight::scalar(DType::I8, 0.0), l.like);
-    let version = usize::try_from(opset.min(QUANTIZE_OPSET)).unwrap_or(usize::MAX);
-    let mut x = probabilities;
-    for (op, ty) in [("QuantizeLinear", codes), ("DequantizeLinear", ty)] {
-        let inputs = [x, scale, zero_point].map(Some).to_vec();
-        x = foreign(l, standard(op, version), inputs, Vec::new(), vec![ty])?[0];
-    }
-    Ok(x)
 }
 
 /// What `DequantizeLinear` takes.

@@ -15,7 +15,7 @@ pub use blocks::{block_bits, product_inputs};
 pub(super) use codes::unfit;
 pub(crate) use emit::MICROSOFT;
 pub use emit::{LAST_WITH_QUANTIZE_KERNELS, opset_of_codes};
-pub(super) use emit::{QUANTIZE_OPSET, attributes, foreign, standard};
+pub(super) use emit::{attributes, foreign, standard};
 pub(super) use shared::{DEPTH, moved};
 pub(crate) use weights::reshaped;
 

@@ -16,8 +16,8 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 pub const QUANTIZE: Pass = Pass {
     name: "quantize",
     summary: "Quantizes linear layers as the plan of the quantization says. The pass runs where a quantization is asked \
-              for. Each input of linear layers becomes a fake_quantize of it, which all its layers share. So do queries, keys \
-              and values of an attention as the plan says. Each weight \
+              for. Each input of linear layers becomes a fake_quantize of it, which all its layers share. So do queries and keys \
+              of an attention as the plan says. Each weight \
               becomes codes with a scale for each output feature, and stays lazy: dequantize(quantize(W)). Columns of \
               the input that the plan smooths are divided by a factor, by the weights of the norm that gives the input where \
               nothing else takes it, and the weight is multiplied by it (SmoothQuant, \
@@ -90,11 +90,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
             };
             let q = quantized_input(graph, op.q, &planned.queries, false)?;
             let k = quantized_input(graph, op.k, &planned.keys, false)?;
-            let v = match &planned.values {
-                Some(values) => quantized_input(graph, op.v, values, false)?,
-                None => op.v,
-            };
-            return Ok(Step::Replace(graph.emit_all(Attention { q, k, v, ..op }, like)?));
+            return Ok(Step::Replace(graph.emit_all(Attention { q, k, ..op }, like)?));
         }
         let (Some(input), Some(weight)) = (layers.get(&node), weights.get(&node)) else {
             return Ok::<_, PassError>(Step::Keep);

@@ -1,4 +1,4 @@
-//! The products of queries and keys.
+//! The products of queries and keys, for targets that multiply unsigned codes with signed ones.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,6 @@ use crate::calibration::InputStatistics;
 /// Queries and keys are computed of the rows that calibration sampled. What other rows have may be larger by this factor.
 const MARGIN: f32 = 1.25;
 
-/// The sizes of heads for which TensorRT computes attention on signed codes in one kernel. With others it takes more
-/// kernels than for floats.
-const FUSED_SIZES: [usize; 3] = [16, 32, 64];
-
 /// What becomes of the products of each attention without a cache.
 pub(super) fn planned(
     graph: &Graph,
@@ -33,15 +29,6 @@ pub(super) fn planned(
         }
         let rows = |value| Rows::of(graph, value, statistics);
         let (Some(q), Some(k)) = (rows(attention.q)?, rows(attention.k)?) else { continue };
-        // Targets that multiply signed codes fuse both products, or none.
-        let values = match settings.codes {
-            DType::I8 => match rows(attention.v)? {
-                Some(values) => Some(signed(&values)),
-                None => continue,
-            },
-            _ => None,
-        };
-        let size = q.features / attention.heads.max(1);
         let name = sites::name(graph, id).to_owned();
         let named = [node.outputs[0], attention.q, attention.k].map(|value| graph.value(value));
         let kept = settings
@@ -49,21 +36,16 @@ pub(super) fn planned(
             .iter()
             .find(|pattern| named.iter().any(|v| pattern.is_match(&v.name) || pattern.is_match(&v.origin.to_string())));
         let floats = |reason: String| [(); 2].map(|()| Activation::Float { reason: reason.clone() });
-        let codes = [if values.is_some() { signed(&q) } else { unsigned(&q) }, signed(&k)];
+        let codes = [unsigned(&q), signed(&k)];
         let loss = loss_of_scores(attention, [&q, &k], [&q.quantized(&codes[0]), &k.quantized(&codes[1])]);
         let ([queries, keys], score_loss) = match kept {
             Some(pattern) => (floats(format!("`{pattern}` of --keep matches")), None),
-            None if values.is_some() && !FUSED_SIZES.contains(&size) => {
-                let why = format!("TensorRT has no kernel for attention on codes with heads of {size} features");
-                (floats(why), None)
-            }
             None if loss > settings.max_loss => {
                 (floats(format!("the mean square error of its scores would be {loss:.1e}")), None)
             }
             None => (codes, Some(rounded(loss))),
         };
-        let values = values.filter(|_| queries.codes().is_some());
-        all.push(PlannedAttention { attention: name, score_loss, queries, keys, values });
+        all.push(PlannedAttention { attention: name, score_loss, queries, keys });
     }
     Ok(all)
 }

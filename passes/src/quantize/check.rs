@@ -77,7 +77,7 @@ impl Plan {
             }
             let entry = |reason| PlanError::Entry { value: name.clone(), reason };
             possible_attention(planned, codes).map_err(entry)?;
-            if form == QuantizedForm::Codes && planned.queries.codes().is_some() {
+            if form != QuantizedForm::IntegerProducts && planned.queries.codes().is_some() {
                 return Err(entry("this target computes attention in floating point".to_owned()));
             }
         }
@@ -164,29 +164,18 @@ fn possible(activation: &Activation, codes: DType, columns: usize) -> Result<(),
     }
 }
 
-/// Whether the products of an attention can be quantized like this: queries and keys both or neither, with fixed scales.
+/// Whether the product of queries and keys can be quantized like this: both or neither, with fixed scales.
 fn possible_attention(planned: &PlannedAttention, codes: DType) -> Result<(), String> {
-    let PlannedAttention { queries, keys, values, .. } = planned;
-    let is_float = |activation: &Activation| activation.codes().is_none();
-    if is_float(queries) && is_float(keys) && values.is_none() {
-        return Ok(());
+    let PlannedAttention { queries, keys, .. } = planned;
+    match [queries, keys].map(|activation| activation.codes().is_some()) {
+        [false, false] => return Ok(()),
+        [true, true] => {}
+        _ => return Err("`queries` and `keys` are both static or both float".to_owned()),
     }
-    if is_float(queries) || is_float(keys) || values.as_ref().is_some_and(is_float) {
-        return Err(
-            "`queries` and `keys` are both static or both float, with `values` only if they are static".to_owned()
-        );
-    }
-    match (codes, values.is_some()) {
-        (DType::U8, true) => return Err("target ort multiplies values as floats: leave `values` out".to_owned()),
-        (DType::I8, false) => return Err("it needs `values`: this target takes codes of all three or none".to_owned()),
-        (DType::F8E4M3FN, _) => return Err("attention stays float with --fp8".to_owned()),
-        _ => {}
-    }
-    for (activation, codes) in [(Some(queries), codes), (Some(keys), DType::I8), (values.as_ref(), codes)] {
-        let Some(activation) = activation else { continue };
+    for (activation, codes) in [(queries, codes), (keys, DType::I8)] {
         let plain = activation.smooth().is_empty() && activation.split().is_empty();
         if matches!(activation, Activation::Dynamic { .. }) || !plain {
-            return Err("queries, keys and values have fixed scales, no `smooth` and no `split`".to_owned());
+            return Err("queries and keys have fixed scales, no `smooth` and no `split`".to_owned());
         }
         possible(activation, codes, 0)?;
     }
@@ -243,7 +232,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_named() {
-        let cases: [(&str, Value, &str); 16] = [
+        let cases: [(&str, Value, &str); 15] = [
             ("/inputs/0/value", json!("z"), "no input of linear layers `z`"),
             ("/inputs/0/value", json!("a"), "`a` twice"),
             ("/inputs/0/codes", json!("i8"), "`x`: it has codes of i8, and this target and these options take u8"),
@@ -259,7 +248,6 @@ mod tests {
             ("/attention/0/keys/codes", json!("u8"), "it has codes of u8"),
             ("/attention/0/queries/smooth", json!([1.0]), "no `smooth` and no `split`"),
             ("/attention/0/keys/split", json!([0]), "no `smooth` and no `split`"),
-            ("/attention/0/values", json!({"activation": "static", "codes": "u8", "scale": 0.1}), "leave `values` out"),
         ];
         for (at, value, message) in cases {
             let set = |plan: &mut Value| {
@@ -290,10 +278,11 @@ mod tests {
         assert_eq!((other, own.unwrap_err().contains("`x`: it has columns that are split")), (Ok(()), true));
         let (other, own) = signed(|plan| {
             let activation = json!({"activation": "static", "codes": "i8", "scale": 0.1});
-            plan["attention"] =
-                json!([{"attention": "a", "queries": activation, "keys": activation, "values": activation}]);
+            plan["attention"] = json!([{"attention": "a", "queries": activation, "keys": activation}]);
         });
-        assert_eq!((other, own.unwrap_err().contains("`a`: this target computes attention")), (Ok(()), true));
+        for error in [other.unwrap_err(), own.unwrap_err()] {
+            assert!(error.contains("`a`: this target computes attention in floating point"), "{error}");
+        }
         let error = checked(|_| (), &CUDA).unwrap_err();
         assert!(error.contains("codes of u8, and this target and these options take i8"), "{error}");
     }

@@ -14,7 +14,7 @@ use super::{PlannedWeight, WeightForm};
 pub struct Plan {
     /// The inputs, in the order in which the graph computes them.
     pub inputs: Vec<PlannedInput>,
-    /// The attentions whose products may be of codes, in the order of the graph.
+    /// The attentions whose products of queries and keys may be of codes, in the order of the graph.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attention: Vec<PlannedAttention>,
     /// Tables that rows are looked up in, and weights of recurrent layers.
@@ -40,7 +40,7 @@ impl Plan {
     }
 }
 
-/// The products of an attention.
+/// The product of the queries and keys of an attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedAttention {
@@ -53,10 +53,6 @@ pub struct PlannedAttention {
     pub queries: Activation,
     /// What becomes of the keys.
     pub keys: Activation,
-    /// What becomes of the values; absent where their product stays a float. The probabilities that they are multiplied with
-    /// are then codes of the same type, of which the largest stands for 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub values: Option<Activation>,
 }
 
 /// A value that linear layers take: they share what it becomes.

@@ -34,9 +34,6 @@ pub struct Settings {
     pub max_loss: f64,
     /// Whether the scales of inputs are those of each run. With a calibration, it says what is smoothed and split.
     pub dynamic: bool,
-    /// Whether the products of attention are of codes: that of queries and keys, and with signed codes that of probabilities
-    /// and values.
-    pub attention: bool,
     /// Whether tables that rows are looked up in become codes of i8, and weights of recurrent layers.
     pub weights: bool,
     /// Whether tables of tokens stay floats although other weights become codes.
@@ -63,7 +60,6 @@ impl Settings {
             smooth: Smooth::Auto,
             max_loss: MAX_LOSS,
             dynamic: false,
-            attention: target.quantized == QuantizedForm::IntegerProducts,
             weights: true,
             keep_tables: false,
             keep_float: Vec::new(),
@@ -82,7 +78,6 @@ impl Settings {
             smooth: Smooth::Off,
             max_loss: MAX_LOSS,
             dynamic: false,
-            attention: false,
             weights: false,
             keep_tables: false,
             keep_float: Vec::new(),
@@ -142,7 +137,7 @@ impl Plan {
         };
         let inputs: Vec<PlannedInput> = sites(graph).par_iter().map(planned).collect::<Result<_, PassError>>()?;
         let weights = tables.planned(graph, &inputs).into_iter().chain(recurrent::planned(graph, settings)).collect();
-        let attention = match statistics.filter(|_| settings.attention) {
+        let attention = match statistics.filter(|_| settings.form == QuantizedForm::IntegerProducts) {
             Some(statistics) => attention::planned(graph, settings, statistics)?,
             None => Vec::new(),
         };

@@ -18,7 +18,7 @@ pub(crate) const MICROSOFT: &str = "com.microsoft";
 
 /// The opset whose QuantizeLinear and DequantizeLinear are emitted where they have the types; their forms of later opsets
 /// take the same.
-pub(in crate::legalize) const QUANTIZE_OPSET: u32 = 19;
+const QUANTIZE_OPSET: u32 = 19;
 
 /// The last opset whose QuantizeLinear and DequantizeLinear ONNX Runtime's CPU provider has kernels for: 1.32 has none for
 /// those of opset 28.
