@@ -18,14 +18,16 @@ pub fn read(texts: &[String]) -> Result<Recipe> {
     let mut calibrated = None;
     for text in texts {
         match assignment(text) {
-            Some((key, value)) => set(&mut members, key, value)?,
+            Some((key, value)) => set_word(&mut members, key, value)?,
             None => {
                 let path = Path::new(text);
                 let (read, has_data) = file(path)?;
                 calibrated = has_data.then(|| path.to_owned()).or(calibrated);
                 for (key, value) in read {
-                    set_value(&mut members, &key, value)
-                        .with_context(|| format!("cannot follow {}", path.display()))?;
+                    set(&mut members, &key, value).with_context(|| format!("cannot follow {}", path.display()))?;
+                    if let Some(Value::String(plan)) = members.get_mut("plan").filter(|_| key == "plan") {
+                        *plan = beside(path, plan);
+                    }
                 }
             }
         }
@@ -60,27 +62,34 @@ fn file(path: &Path) -> Result<(Map<String, Value>, bool)> {
     }
 }
 
+/// A path that a file has: relative to the folder of the file.
+fn beside(file: &Path, path: &str) -> String {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    folder.join(path).to_string_lossy().into_owned()
+}
+
 /// Sets a member to what a word of the command line says.
-fn set(members: &mut Map<String, Value>, key: &str, text: &str) -> Result<(), RecipeError> {
-    if let Some(key) = key.strip_prefix("engine.") {
-        let value = serde_json::from_str(text).unwrap_or_else(|_| text.into());
-        let engine = Map::from_iter([(key.replace('-', "_"), value)]);
-        return set_value(members, "engine", engine.into());
+fn set_word(members: &mut Map<String, Value>, key: &str, text: &str) -> Result<(), RecipeError> {
+    match key.strip_prefix("engine.") {
+        Some(key) => {
+            let value = serde_json::from_str(text).unwrap_or_else(|_| text.into());
+            let engine = Map::from_iter([(key.replace('-', "_"), value)]);
+            set(members, "engine", engine.into())
+        }
+        None => set(members, key, text.into()),
     }
+}
+
+/// Sets a member, or adds to it, if a recipe may have it: in the first of its forms that the member has.
+fn set(members: &mut Map<String, Value>, key: &str, value: Value) -> Result<(), RecipeError> {
     let key = key.replace('-', "_");
-    let plain = Value::from(text);
-    // A pattern of `keep` may have commas.
-    let words: Vec<&str> = if key == "keep" { vec![text] } else { text.split(',').collect() };
-    let list = words.into();
-    let parsed = serde_json::from_str::<Value>(text).ok();
-    // A number is a text of some members, and a text without commas a list of others.
     let mut refused: Option<String> = None;
-    for value in [Some(plain), parsed, Some(list)].into_iter().flatten() {
-        let Some(error) = wrong(&key, &value) else {
-            put(members, &key, value);
+    for form in forms(&key, value) {
+        let Some(error) = wrong(&key, &form) else {
+            put(members, &key, form);
             return Ok(());
         };
-        // What is wrong about the word as it stands says most, unless it is of another type.
+        // What is wrong about the value as it stands says most, unless it is of another type.
         if refused.as_ref().is_none_or(|known| known.starts_with(OTHER_TYPE) && !error.starts_with(OTHER_TYPE)) {
             refused = Some(error);
         }
@@ -88,13 +97,26 @@ fn set(members: &mut Map<String, Value>, key: &str, text: &str) -> Result<(), Re
     refused.map_or(Ok(()), |error| refuse(explained(&key, &error)))
 }
 
-/// Sets a member, or adds to it, if a recipe may have it.
-fn set_value(members: &mut Map<String, Value>, key: &str, value: Value) -> Result<(), RecipeError> {
-    if let Some(error) = wrong(key, &value) {
-        return refuse(explained(key, &error));
-    }
-    put(members, key, value);
-    Ok(())
+/// The forms of a value: a text is also a number and a list with commas, and a list is also such a text.
+fn forms(key: &str, value: Value) -> Vec<Value> {
+    let word = |item: &Value| match item {
+        Value::String(word) => Some(word.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let other = match &value {
+        Value::String(text) => {
+            // A pattern of `keep` may have commas.
+            let words: Vec<&str> = if key == "keep" { vec![text] } else { text.split(',').collect() };
+            [serde_json::from_str(text).ok(), Some(words.into())]
+        }
+        Value::Array(items) => {
+            let words: Option<Vec<String>> = items.iter().map(word).collect();
+            [words.map(|words| words.join(",").into()), None]
+        }
+        _ => [None, None],
+    };
+    std::iter::once(value).chain(other.into_iter().flatten()).collect()
 }
 
 /// Why a recipe may not have a member, in the words of serde.
@@ -146,5 +168,33 @@ mod tests {
         );
         assert!(error("smooth=2").ends_with("expected off, auto, or a number from 0 to 1"), "{}", error("smooth=2"));
         assert!(error("keep=").contains("an empty pattern"), "{}", error("keep="));
+    }
+
+    /// The recipe of a file in a folder.
+    fn of_file(folder: &Path, text: &str) -> Recipe {
+        let path = folder.join("recipe.json");
+        std::fs::write(&path, text).unwrap();
+        read(&[path.to_string_lossy().into_owned()]).unwrap()
+    }
+
+    #[test]
+    fn lists_and_texts_are_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let texts = r#"{"precision": "fp16,int4", "keep": "a{1,2}=fp32", "logits": "last,padded", "block-size": 64}"#;
+        let lists = r#"{"precision": ["fp16", "int4"], "keep": ["a{1,2}=fp32"], "logits": ["last", "padded"], "block_size": ["64"]}"#;
+        let recipe = of_file(folder.path(), texts);
+        assert_eq!((recipe.precision.len(), recipe.keep.len(), recipe.logits.len()), (2, 1, 2));
+        assert_eq!(of_file(folder.path(), lists), recipe);
+    }
+
+    #[test]
+    fn a_plan_is_beside_the_file_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = |text: &str| of_file(folder.path(), text).plan.unwrap();
+        assert_eq!(plan(r#"{"plan": "other/planish.json"}"#), folder.path().join("other/planish.json"));
+        assert_eq!(plan(r#"{"plan": "/other/planish.json"}"#), Path::new("/other/planish.json"));
+        // On the command line it is where the command runs.
+        let word = read(&["plan=other/planish.json".to_owned()]).unwrap();
+        assert_eq!(word.plan.unwrap(), Path::new("other/planish.json"));
     }
 }
