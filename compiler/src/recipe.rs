@@ -62,6 +62,10 @@ impl Deref for Resolver<'_> {
 impl Resolver<'_> {
     fn resolve(&self, target: &Target, data: Option<CalibrationData<'_>>) -> Result<Resolved> {
         self.check(data.is_some())?;
+        if self.attention_fp32 && target.computes_in_float32 {
+            let option = option("attention_fp32");
+            return Ok(refuse(format!("target {target} computes attention in float32 anyway; leave out {option}"))?);
+        }
         Ok(Resolved {
             half: self.half_precision(target)?,
             quantize: self.quantize(target, data)?,
@@ -114,7 +118,24 @@ impl Resolver<'_> {
                 ));
             }
         }
+        self.check_sizes()?;
         self.check_kept()
+    }
+
+    /// Refuses sizes that no model has a use for.
+    fn check_sizes(&self) -> Result<(), RecipeError> {
+        let rows = self.pad_vocab.map(|Multiple(rows)| rows);
+        for (member, size) in [("pad_vocab", rows), ("split_columns", self.split_columns)] {
+            if let Some(size) = size.filter(|size| *size > MOST) {
+                return refuse(format!("{} is at most {MOST}, and {size} was given", option(member)));
+            }
+        }
+        match self.max_layer_loss {
+            Some(loss) if !(0.0..f64::INFINITY).contains(&loss) => {
+                refuse(format!("{} is a number from 0 on", option("max_layer_loss")))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_kept(&self) -> Result<(), RecipeError> {
@@ -124,13 +145,19 @@ impl Resolver<'_> {
                 "--keep {first} keeps a type that a precision would change; add --precision, such as fp16"
             ));
         }
-        for keep in &self.keep {
-            let why = match (keep.kept, self.quantized()) {
+        for (at, keep) in self.keep.iter().enumerate() {
+            let is_codes = matches!(keep.kept, Some(KeptAs::Int8 | KeptAs::Int4));
+            // Codes of 8 bits are an exception among floats that were named before.
+            let are_usual = keep.kept == Some(KeptAs::Int8) && self.codes() == Some(Precision::Int8);
+            let follows_fp32 = || self.keep[..at].iter().any(|before| matches!(before.kept, None | Some(KeptAs::Fp32)));
+            let why = match self.quantized() {
                 _ if !keep.is_pattern() => self.kept_part(keep),
-                (Some(KeptAs::Int8 | KeptAs::Int4), _) if self.blocks().is_none() => {
+                _ if is_codes && self.blocks().is_none() && !are_usual => {
                     Some("codes of other bits are for --int4 and --int8-weights")
                 }
-                (Some(KeptAs::Float), None) => Some("nothing is quantized; write =fp32"),
+                None if keep.kept == Some(KeptAs::Float) && !follows_fp32() => {
+                    Some("nothing is quantized; write =fp32")
+                }
                 _ => None,
             };
             if let Some(why) = why {
@@ -171,12 +198,7 @@ impl Resolver<'_> {
                 "--keep {part} is for --int4, --int8 and the like; beside --{half} give a pattern of its name, such as --keep lm_head=fp32"
             ));
         }
-        // Beside quantization a pattern without a type keeps a float, which may be a half one.
-        let is_fp32 = |keep: &&Keep| match keep.kept {
-            None => self.quantized().is_none(),
-            kept => kept == Some(KeptAs::Fp32),
-        };
-        precision.keep = self.keep.iter().filter(is_fp32).map(|keep| keep.pattern.clone()).collect();
+        precision.keep = self.exceptions();
         if let Some(limit) = self.max_abs {
             let max_abs = option("max_abs");
             if limit > half.max() {
@@ -211,14 +233,10 @@ impl Resolver<'_> {
         }
         settings.dynamic = self.dynamic;
         settings.range = self.range.unwrap_or(settings.range);
-        if self.max_layer_loss.is_some_and(|loss| loss < 0.0) {
-            return Ok(refuse(format!("{} is a number from 0 on", option("max_layer_loss")))?);
-        }
         settings.max_loss = self.max_layer_loss.unwrap_or(settings.max_loss);
         settings.smooth = if is_fp8 { Smooth::Off } else { smooth };
         settings.split_columns = self.split_columns.unwrap_or(settings.split_columns);
-        settings.keep_float = self.floats();
-        settings.keep_tables = self.kept(TABLE).is_some_and(Keep::is_float);
+        settings.keep = self.exceptions();
         let plans = self.plan.as_deref().map(read_plans).transpose()?;
         let mut options = QuantizeOptions { plans, ..QuantizeOptions::new(settings) };
         if let Some(scales) = self.weight_scales {
@@ -284,7 +302,8 @@ impl Resolver<'_> {
             let option = option("zero_points");
             return refuse(format!("{option} is not for target {target}, which takes zero points of 0 only"));
         }
-        if let Some(keep) = self.kept(TABLE).filter(|keep| !keep.is_float() && !target.has_block_operators()) {
+        let is_coded_table = |keep: &&Keep| keep.pattern.as_str() == TABLE && !keep.is_float();
+        if let Some(keep) = self.keep.iter().find(is_coded_table).filter(|_| !target.has_block_operators()) {
             return refuse(format!(
                 "--keep {keep} is not for target {target}, which has no operator that looks up rows of codes; choose --target ort"
             ));
@@ -297,20 +316,12 @@ impl Resolver<'_> {
             }
             false => None,
         };
-        let bits = |keep: &Keep| match keep.kept {
-            Some(KeptAs::Int4) => Bits::Four,
-            Some(KeptAs::Int8) => Bits::Eight,
-            None | Some(KeptAs::Float | KeptAs::Fp32) => Bits::Keep,
-        };
-        let named = self.keep.iter().filter(|keep| keep.is_pattern());
         let usual = WeightSettings::new(if precision == Precision::Int4 { Bits::Four } else { Bits::Eight });
         let settings = WeightSettings {
-            head: self.kept(HEAD).map(bits),
-            table: self.kept(TABLE).map(bits),
             block: self.block_size.map_or(usual.block, |size| size.0),
             zero_points: self.zero_points,
             method,
-            bits_for: named.map(|keep| (keep.pattern.clone(), bits(keep))).collect(),
+            keep: self.exceptions(),
             ..usual
         };
         Ok(Some(WeightOptions { settings, data, known: BTreeMap::new() }))
@@ -369,6 +380,9 @@ impl Resolver<'_> {
         Ok(padding)
     }
 }
+
+/// The most rows that a vocabulary is padded to a multiple of, and the most columns that an input gets in addition.
+const MOST: usize = 1 << 16;
 
 /// How a member is spelled on the command line.
 fn option(member: &str) -> String {

@@ -7,6 +7,7 @@ pub mod calibration;
 pub mod clean;
 pub mod fold;
 pub mod fuse;
+mod keep;
 mod last_logits;
 pub mod legalize;
 pub mod observe;
@@ -21,6 +22,7 @@ mod rules;
 mod target;
 
 pub use calibration::{CalibrationTable, InputStatistics, Range, RangeMethod};
+pub use keep::{Exception, Exceptions, KeptType, Named, names};
 pub use last_logits::LAST_LOGITS;
 pub use legalize::{
     Kernels, LAST_WITH_KERNELS, LAST_WITH_QUANTIZE_KERNELS, Signature, block_bits, opset_of_codes, product_inputs,

@@ -27,9 +27,7 @@ use super::gate::{GateArguments, Judging, refuse};
 use super::heartbeat::Heartbeat;
 use super::recipe::RecipeArguments;
 use super::written::{Shown, finish};
-use super::{
-    RuntimeArguments, Usage, backend, calibrate, import::ImportArguments, note, print, quantization, warn, weights,
-};
+use super::{RuntimeArguments, Usage, backend, calibrate, import::ImportArguments, note, print, quantization, warn};
 
 /// Compile a checkpoint or an ONNX graph into an artifact folder
 #[derive(clap::Args)]
@@ -193,8 +191,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         refuse(refused, &judged, arguments.json)?;
         compiled = judged;
     }
-    quantization::report(recipe, arguments.explain.contains(&Explain::Quantization), &compiled.artifact.manifest);
-    weights::report(recipe, &compiled.artifact.manifest);
+    if arguments.explain.contains(&Explain::Quantization) {
+        quantization::explain(&compiled.artifact.manifest);
+    }
     if let (Some(coverage), Some(precision)) = (compiled.coverage(), recipe.quantized())
         && let Some(warning) = quantization::left(&coverage, precision.option())
     {

@@ -2,42 +2,19 @@
 
 use planish_artifact::coverage::{Coverage, Extent};
 use planish_artifact::manifest::Manifest;
-use planish_artifact::recipe::Recipe;
-use planish_passes::quantize::{Activation, Plan, PlannedAttention, PlannedInput, PlannedWeight};
+use planish_passes::quantize::{Activation, Plan, PlannedAttention};
 
 use super::terminal::say;
-use super::{warn, weights};
+use super::weights;
 
-/// Prints how the parts of an artifact are quantized, where that is asked for, and warns of what was to be kept and is not there.
-pub(super) fn report(recipe: &Recipe, explains: bool, manifest: &Manifest) {
-    let plans = || manifest.parts.iter().filter_map(|part| Some((part.name.as_str(), part.quantization.as_ref()?)));
-    let weights = || manifest.parts.iter().filter_map(|part| Some((part.name.as_str(), part.weights.as_ref()?)));
-    for regex in recipe.codes().into_iter().flat_map(|_| recipe.floats()) {
-        let reason = format!("`{regex}`");
-        let kept = |input: &PlannedInput| {
-            let named = regex.is_match(&input.value) || input.layers.iter().any(|layer| regex.is_match(layer));
-            named || input.activation.to_string().contains(&reason)
-        };
-        let scores = |planned: &PlannedAttention| regex.is_match(&planned.attention);
-        let weight = |planned: &PlannedWeight| {
-            let named = regex.is_match(&planned.weight) || planned.used_by.iter().any(|name| regex.is_match(name));
-            named || planned.form.to_string().contains(&reason)
-        };
-        let in_weights = weights().any(|(_, plan)| plan.weights.iter().any(weight));
-        let in_plans = plans().any(|(_, plan)| {
-            let layers = plan.inputs.iter().any(kept) || plan.attention.iter().any(scores);
-            layers || plan.weights.iter().any(weight)
-        });
-        if !in_weights && !in_plans {
-            warn(&format!("no linear layer is named as --keep {reason} says; --explain quantization prints the names"));
-        }
-    }
-    if explains {
-        // Beside the command's own output.
-        let inputs = plans().map(|(part, plan)| explained(part, plan));
-        let text: String = inputs.chain(weights().map(|(part, plan)| weights::explained(part, plan))).collect();
-        say(&text);
-    }
+/// Prints how the parts of an artifact are quantized.
+pub(super) fn explain(manifest: &Manifest) {
+    let plans = manifest.parts.iter().filter_map(|part| Some((part.name.as_str(), part.quantization.as_ref()?)));
+    let weights = manifest.parts.iter().filter_map(|part| Some((part.name.as_str(), part.weights.as_ref()?)));
+    let inputs = plans.map(|(part, plan)| explained(part, plan));
+    let text: String = inputs.chain(weights.map(|(part, plan)| weights::explained(part, plan))).collect();
+    // Beside the command's own output.
+    say(&text);
 }
 
 /// A table of the inputs of a part.

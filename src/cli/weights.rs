@@ -1,28 +1,6 @@
 //! How weights alone were quantized, for people.
 
-use planish_artifact::manifest::Manifest;
-use planish_artifact::recipe::{Precision, Recipe};
-use planish_passes::quantize::{HEAD_OPTION, PlannedWeight, TABLE_OPTION, WeightForm, WeightPlan};
-
-use super::warn;
-
-/// Warns of choices for the head and the table of tokens that changed nothing.
-pub(super) fn report(recipe: &Recipe, manifest: &Manifest) {
-    let parts = || manifest.parts.iter();
-    let weights = || parts().filter_map(|part| part.weights.as_ref()).flat_map(|plan| &plan.weights);
-    let beside = || parts().filter_map(|part| part.quantization.as_ref()).flat_map(|plan| &plan.weights);
-    let is_a_reason = |text: &str| weights().chain(beside()).any(|weight| weight.form.to_string().contains(text));
-    let [head, table] = recipe.parts();
-    // Tables of 8 bits are what --int8 makes anyway.
-    let table = table.filter(|keep| recipe.codes() != Some(Precision::Int8) || keep.is_float());
-    for (keep, option) in [(head, HEAD_OPTION), (table, TABLE_OPTION)] {
-        if keep.is_some() && !is_a_reason(option) {
-            warn(&format!(
-                "{option} changed nothing; --explain quantization prints what became of each weight, and why"
-            ));
-        }
-    }
-}
+use planish_passes::quantize::{PlannedWeight, WeightForm, WeightPlan};
 
 /// A table of the weights of a part.
 pub(super) fn explained(part: &str, plan: &WeightPlan) -> String {

@@ -247,7 +247,13 @@ fn what_is_named_stays_in_float32() {
     let done = compile(&["--fp16", "--keep", r"layer\.0\.output\.dense=fp32", "--verify"]).succeeds();
     assert!(done.stdout.contains("float32: linear"), "{}", done.stdout);
     assert!(done.stdout.contains(r"asked for by `layer\.0\.output\.dense`"), "{}", done.stdout);
-    compile(&["--fp16", "--keep", "nothing=fp32"]).exits(1, &["nothing is named as --keep `nothing` says"]);
+    // A later entry takes what it names out again.
+    let keep = ["--keep", r"layer\.0=fp32", "--keep", r"layer\.0\.output\.dense=float"];
+    let done = compile(&[&["--fp16"][..], &keep].concat()).succeeds();
+    assert!(done.stdout.contains(r"asked for by `layer\.0`"), "{}", done.stdout);
+    assert!(!done.stdout.contains("`encoder.layer.0.output.dense`"), "{}", done.stdout);
+    let misspelt = ["--keep `outptu.dense`: nothing is named so", "like it are `encoder.layer."];
+    compile(&["--fp16", "--keep", "outptu.dense=fp32"]).exits(1, &misspelt);
     compile(&["--fp16", "--keep", "(=fp32"]).exits(2, &["--keep", "unclosed group"]);
     compile(&["--keep", "x=fp32"]).exits(2, &["fp16"]);
     compile(&["--fp16", "--bf16"]).exits(2, &["--precision takes one of fp16 and bf16"]);

@@ -295,5 +295,12 @@ fn a_plan_that_does_not_fit_is_refused() {
     apply(&shorter, &[]).succeeds();
     let last = inputs(&bert.manifest("other")).last().unwrap().activation.to_string();
     assert_eq!(last, "float: the plan does not have it");
-    bert.int8("kept", &["--keep", "nowhere"]).exits(0, &["no linear layer is named as --keep `nowhere` says"]);
+    bert.int8("kept", &["--keep", "nowhere"]).exits(1, &["--keep `nowhere`: nothing is named so"]);
+    // A later entry of codes is an exception among floats.
+    let keep = ["--keep", r"layer\.", "--keep", r"layer\.0\.output\.dense=int8"];
+    bert.int8("kept", &keep).succeeds();
+    let kept = bert.manifest("kept");
+    let quantized: Vec<_> = inputs(&kept).iter().filter(|input| input.activation.codes().is_some()).collect();
+    assert!(quantized.iter().any(|input| input.layers.iter().any(|name| name.contains("layer.0.output.dense"))));
+    assert!(quantized.iter().all(|input| !input.layers.iter().any(|name| name.contains("layer.1."))));
 }

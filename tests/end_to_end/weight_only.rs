@@ -240,10 +240,40 @@ fn options_that_change_nothing_say_so() {
         done.exits(0, parts);
     };
     let llama = golden("llama");
-    warned(&llama, &["--int4", "--keep", "dwon_proj=int8"], &["no weight is named as --keep `dwon_proj` says"]);
-    warned(&golden("bert"), &["--int4", "--keep", "@head=int4"], &["--keep @head changed nothing"]);
+    warned(&llama, &["--int4", "--keep", "@head=int8", "--keep", "."], &["--keep @head changed nothing"]);
     warned(&llama, &["--int4", "--keep", "."], &["--int4 quantized nothing", "of --keep matches"]);
     assert!(weights(&out).iter().all(|planned| planned.form.codes().is_none()));
+}
+
+/// A pattern that names nothing is an error, with names that are like it.
+#[test]
+fn what_is_kept_has_to_be_there() {
+    let folder = scratch();
+    let refused = |model: &str, more: &[&str], parts: &[&str]| {
+        planish_compile(&golden(model), &folder.path().join("out"), more).exits(1, parts);
+    };
+    let misspelt = ["--keep `dwon_proj`: nothing is named so", "like it are `", "down_proj"];
+    refused("llama", &["--int4", "--keep", "dwon_proj=int8"], &misspelt);
+    refused("bert", &["--int4", "--keep", "@head=int4"], &["--keep @head: planish found no layer that scores tokens"]);
+}
+
+/// Of the entries of --keep that name a weight the last one counts, whether it is a pattern or the head.
+#[test]
+fn the_last_entry_that_names_a_weight_counts() {
+    let bits = |keep: &[&str]| {
+        let keep: Vec<String> = keep.iter().map(|keep| format!("--keep={keep}")).collect();
+        let words: Vec<&str> = ["--int4"].into_iter().chain(keep.iter().map(String::as_str)).collect();
+        let (_folder, out) = artifact(&golden("llama"), &words);
+        let of = |name: &str| {
+            let weights = weights(&out);
+            let planned = weights.iter().find(|planned| planned.weight.contains(name)).unwrap();
+            planned.form.codes().map(|codes| codes.bits())
+        };
+        [of("lm_head"), of("layers.0.mlp.down_proj")]
+    };
+    assert_eq!(bits(&["@head=int4", "lm_head=float"]), [None, Some(4)]);
+    assert_eq!(bits(&["lm_head=float", "@head=int4"]), [Some(4), Some(4)]);
+    assert_eq!(bits(&[".=float", "down_proj=int8", "@head=int8"]), [Some(8), Some(8)]);
 }
 
 /// Data of --calibrate that is held out judges the artifact, also where no method takes the rest.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use planish_passes::{Exception, KeptType, Named};
 use regex::Regex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -45,6 +46,24 @@ impl KeptAs {
 }
 
 impl Keep {
+    /// As passes have it, with the reason that a plan gives; `usual` is the type where none is given.
+    #[must_use]
+    pub fn exception(&self, usual: KeptType) -> Exception {
+        let (of, reason) = match self.pattern.as_str() {
+            HEAD => (Named::Head, format!("--keep {HEAD} says so")),
+            TABLE => (Named::Table, format!("--keep {TABLE} says so")),
+            pattern => (Named::Names(self.pattern.clone()), format!("`{pattern}` of --keep matches")),
+        };
+        let ty = match self.kept {
+            None => usual,
+            Some(KeptAs::Fp32) => KeptType::Single,
+            Some(KeptAs::Float) => KeptType::Float,
+            Some(KeptAs::Int8) => KeptType::Eight,
+            Some(KeptAs::Int4) => KeptType::Four,
+        };
+        Exception { of, ty, reason }
+    }
+
     /// Whether it is of all weights that a pattern names, and not of the head or the table.
     pub fn is_pattern(&self) -> bool {
         ![HEAD, TABLE].contains(&self.pattern.as_str())

@@ -11,8 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use planish_passes::quantize::WeightMethod;
-use planish_passes::{Half, RangeMethod};
-use regex::Regex;
+use planish_passes::{Exceptions, Half, KeptType, RangeMethod};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -152,22 +151,12 @@ impl For {
 }
 
 impl Recipe {
-    /// The last type that the head or the table is kept in.
-    pub fn kept(&self, part: &str) -> Option<&Keep> {
-        self.keep.iter().rev().find(|keep| keep.pattern.as_str() == part)
-    }
-
-    /// What the head and the table of tokens are kept in.
+    /// What keeps another type than the rest, in order. Without a type it keeps a float where something is quantized, and else
+    /// float32.
     #[must_use]
-    pub fn parts(&self) -> [Option<&Keep>; 2] {
-        [self.kept(HEAD), self.kept(TABLE)]
-    }
-
-    /// The patterns of what stays a float.
-    #[must_use]
-    pub fn floats(&self) -> Vec<Regex> {
-        let floats = self.keep.iter().filter(|keep| keep.is_pattern() && keep.is_float());
-        floats.map(|keep| keep.pattern.clone()).collect()
+    pub fn exceptions(&self) -> Exceptions {
+        let usual = if self.quantized().is_some() { KeptType::Float } else { KeptType::Single };
+        Exceptions(self.keep.iter().map(|keep| keep.exception(usual)).collect())
     }
 
     /// A recipe that asks for a precision and nothing else.

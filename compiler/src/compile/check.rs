@@ -14,7 +14,7 @@ use planish_onnx::Placement;
 use planish_passes::{CacheForm, LAST_WITH_QUANTIZE_KERNELS, Logits};
 
 use super::describe::products;
-use super::{CompileOptions, LoweredPart, Observer, links, sentence};
+use super::{CompileOptions, LoweredPart, Observer, keep, links, sentence};
 use crate::packages;
 use crate::source::SourceModel;
 
@@ -88,9 +88,14 @@ fn halves(source: &Loaded, options: &CompileOptions) -> Result<()> {
 /// Checks what passes made of a model.
 ///
 /// # Errors
-/// When nothing is named as `--keep` says, or a cache cannot be appended to in place.
-pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer: &dyn Observer) -> Result<()> {
-    patterns(options, parts)?;
+/// When nothing is named as an exception says, or a cache cannot be appended to in place.
+pub(super) fn lowered(
+    options: &CompileOptions,
+    source: &Loaded,
+    parts: &[LoweredPart],
+    observer: &dyn Observer,
+) -> Result<()> {
+    keep::check(options, source, parts, observer)?;
     in_place(options, parts)?;
     let kept = parts.iter().filter_map(|part| part.precision.as_ref()).find_map(|report| report.kept.first());
     let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
@@ -127,13 +132,6 @@ pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer:
     }
     if let Some(warning) = missing_kernels(options, parts) {
         observer.warning(&warning);
-    }
-    for pattern in parts.first().iter().flat_map(|part| &part.unmatched) {
-        if parts.iter().all(|part| part.unmatched.contains(pattern)) {
-            observer.warning(&format!(
-                "no weight is named as --keep `{pattern}` says; --explain quantization prints the names of weights"
-            ));
-        }
     }
     Ok(())
 }
@@ -233,21 +231,6 @@ fn in_place(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
             bail!(
                 "--cache in-place needs an input as long as the past and the new tokens, such as an attention mask, and the \
                  model has none for `{name}`, {ty}; use --cache copy"
-            );
-        }
-    }
-    Ok(())
-}
-
-/// Each pattern of what is to be kept in float32 has to match something.
-fn patterns(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
-    let patterns = options.passes.precision.iter().flat_map(|precision| &precision.keep);
-    for (at, pattern) in patterns.enumerate() {
-        let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
-        if reports.peek().is_some() && !reports.any(|report| report.matched[at]) {
-            bail!(
-                "nothing is named as --keep `{pattern}` says; `planish compile --debug stop=0` prints the graph \
-                 with the names of its nodes and weights"
             );
         }
     }

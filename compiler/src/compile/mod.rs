@@ -4,6 +4,7 @@ mod check;
 mod coverage;
 mod describe;
 mod finite;
+mod keep;
 mod larger;
 mod links;
 mod sentence;
@@ -169,8 +170,8 @@ pub struct LoweredPart {
     pub coverage: Option<Coverage>,
     /// How many weights that were codes were to be quantized anew.
     pub released: usize,
-    /// The patterns of `--keep` that match none of its weights.
-    pub unmatched: Vec<String>,
+    /// For each exception of what is quantized, whether it names something of the part.
+    pub matched: Vec<bool>,
     /// The vocabulary and what it was padded to, where that was asked for.
     pub vocabulary: Option<PaddedVocabulary>,
 }
@@ -315,8 +316,11 @@ pub fn lower(
             None => None,
         };
         let codes = coverage::codes_of(&graph);
-        let settings = options.quantize_weights.iter().map(|quantize| &quantize.settings);
-        let unmatched = settings.flat_map(|settings| settings.unmatched(&graph)).map(str::to_owned).collect();
+        let matched = [
+            options.quantize.as_ref().map(|quantize| quantize.settings.matched(&graph)),
+            options.quantize_weights.as_ref().map(|quantize| quantize.settings.matched(&graph)),
+        ];
+        let matched = matched.into_iter().flatten().next().unwrap_or_default();
         let pipeline = pipeline(Options {
             quantization: quantization.clone(),
             weight_quantization: weight_quantization.clone(),
@@ -355,13 +359,13 @@ pub fn lower(
             weight_quantization,
             coverage,
             released,
-            unmatched,
+            matched,
             vocabulary,
         })
     };
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>();
     let parts = parts.map_err(|error| finite::named(error, &source))?;
-    check::lowered(options, &parts, observer)?;
+    check::lowered(options, &source, &parts, observer)?;
     Ok(Lowered { source, parts })
 }
 

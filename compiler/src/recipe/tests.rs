@@ -1,5 +1,5 @@
 use planish_artifact::recipe::read;
-use planish_passes::{CUDA, ONNX, ORT, ORT_CUDA, TRT, Target};
+use planish_passes::{CUDA, Exceptions, ONNX, ORT, ORT_CUDA, TRT, Target};
 use serde_json::json;
 
 use super::*;
@@ -97,11 +97,16 @@ fn what_does_not_fit_is_refused() {
         (&["precision=fp16", "max-abs=9"], &ORT, true, "leave out --recipe max-abs"),
         (&["precision=fp16", "max-abs=1e9"], &ONNX, true, "exceeds 65504"),
         (&["precision=fp16", "keep=a=int8"], &ONNX, false, "are for --int4 and --int8-weights"),
+        (&["precision=int8", "keep=a=int4"], &ORT, false, "are for --int4 and --int8-weights"),
         (&["precision=fp16", "keep=a=float"], &ONNX, false, "write =fp32"),
         (&["precision=int8", "keep=@head"], &ORT, false, "write a pattern of its name"),
         (&["precision=int4", "keep=@table=int4"], &ONNX, false, "looks up rows of codes"),
         (&["precision=fp16,int4", "keep=@head=fp32"], &ORT_CUDA, false, "beside --fp16 give a pattern"),
         (&["keep=a"], &ORT, false, "add --precision"),
+        (&["attention-fp32=true"], &ORT, false, "target ort computes attention in float32 anyway"),
+        (&["pad-vocab=1000000"], &ORT, false, "--recipe pad-vocab is at most 65536, and 1000000 was given"),
+        (&["precision=int8", "split-columns=99999999"], &ORT, true, "--recipe split-columns is at most 65536"),
+        (&["precision=int8", "max-layer-loss=-1"], &ORT, true, "--recipe max-layer-loss is a number from 0 on"),
         (&["logits=all,last"], &ORT, false, "takes one of all and last"),
         (&["logits=padded"], &ORT, false, "needs a padded vocabulary"),
         (&["precision=int8", "plan=a.json", "smooth=off"], &ORT, true, "leave --recipe smooth out"),
@@ -116,17 +121,18 @@ fn what_is_kept_is_what_its_type_says() {
     let resolved =
         of(&["precision=fp16,int4", "keep=a", "keep=b=fp32", "keep=c=int8", "keep=@head=float", "keep=@table=int4"]);
     let resolved = resolve(&resolved.unwrap(), &ORT, None).unwrap();
-    let half: Vec<String> = resolved.half.unwrap().keep.iter().map(ToString::to_string).collect();
-    assert_eq!(half, ["b"]);
+    use planish_passes::KeptType::{Eight, Float, Four, Single};
+    let types = |keep: &Exceptions| keep.0.iter().map(|exception| exception.ty).collect::<Vec<_>>();
+    let all = [Float, Single, Eight, Float, Four];
+    assert_eq!(types(&resolved.half.unwrap().keep), all);
     let weights = resolved.quantize_weights.unwrap().settings;
-    use planish_passes::quantize::Bits::{Eight, Four, Keep};
-    assert_eq!(weights.bits_for.iter().map(|(_, bits)| *bits).collect::<Vec<_>>(), [Keep, Keep, Eight]);
-    assert_eq!((weights.head, weights.table, weights.bits), (Some(Keep), Some(Four), Four));
-    let alone = resolve(&of(&["precision=fp16", "keep=a"]).unwrap(), &ONNX, None).unwrap();
-    assert_eq!(alone.half.unwrap().keep.len(), 1);
-    let int8 = resolve(&of(&["precision=int8", "keep=a", "keep=@table=float"]).unwrap(), &ORT, None).unwrap();
-    let settings = int8.quantize.unwrap().settings;
-    assert_eq!((settings.keep_float.len(), settings.keep_tables), (1, true));
+    assert_eq!((types(&weights.keep), weights.bits), (all.to_vec(), Bits::Four));
+    let reasons: Vec<&str> = weights.keep.0.iter().map(|exception| exception.reason.as_str()).collect();
+    assert_eq!([reasons[0], reasons[3]], ["`a` of --keep matches", "--keep @head says so"]);
+    let alone = resolve(&of(&["precision=fp16", "keep=.*", "keep=a=float"]).unwrap(), &ONNX, None).unwrap();
+    assert_eq!(types(&alone.half.unwrap().keep), [Single, Float]);
+    let int8 = of(&["precision=int8", "keep=a", "keep=@table=float", "keep=ab=int8"]).unwrap();
+    assert_eq!(types(&resolve(&int8, &ORT, None).unwrap().quantize.unwrap().settings.keep), [Float, Float, Eight]);
 }
 
 #[test]

@@ -14,9 +14,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use planish_ir::{DType, Graph, ValueId};
-use regex::Regex;
 
-use crate::{Example, Note, ONNX, Options, Outcome, Pass, PassError, QuantizedForm};
+use crate::{Example, Exceptions, Note, ONNX, Options, Outcome, Pass, PassError, QuantizedForm};
 
 pub use losses::Loss;
 pub use reason::{Kept, Reason};
@@ -89,9 +88,9 @@ impl fmt::Display for Half {
 pub struct HalfPrecision {
     /// The type that takes the place of float32.
     pub half: Half,
-    /// What stays in float32 whatever its range: nodes whose name or origin, or a weight of which,
-    /// matches.
-    pub keep: Vec<Regex>,
+    /// What stays in float32 whatever its range: nodes whose name or origin, or a weight of which, matches. Entries of other
+    /// types take nodes out of those before them.
+    pub keep: Exceptions,
     /// Activations that exceed this stay in float32.
     pub max_abs: f64,
     /// Whether inputs and outputs of the graph are in half precision too.
@@ -105,7 +104,13 @@ impl HalfPrecision {
     /// With inputs and outputs in float32, and nothing known of activations.
     #[must_use]
     pub fn new(half: Half) -> Self {
-        Self { half, keep: Vec::new(), max_abs: half.default_max_abs(), half_io: false, observed: BTreeMap::new() }
+        Self {
+            half,
+            keep: Exceptions::default(),
+            max_abs: half.default_max_abs(),
+            half_io: false,
+            observed: BTreeMap::new(),
+        }
     }
 }
 
@@ -122,8 +127,8 @@ pub const HALVE: Pass = Pass {
               lookups, and the bias of an attention. (shared) Lookups in a table that another operator takes in \
               float32, so that a tied table stays one tensor. (weights) Operators with a weight that overflows, or \
               that underflows so much that its relative error exceeds four units of roundoff. (activations) Operators \
-              of which an operand or a result was observed to exceed the limit. (asked) Operators that --keep \
-              names. Inputs and outputs of the graph stay float32 too, unless the recipe's `io` is half. Values that the \
+              of which an operand or a result was observed to exceed the limit. (asked) Operators that are to keep \
+              float32 by their names. Inputs and outputs of the graph stay float32 too, unless the recipe's `io` is half. Values that the \
               graph has in the other half type, such as the slopes of ALiBi, are computed in float32. Norms always \
               compute their statistics in float32, and attention always computes its softmax in float32. Each value is \
               cast once. For target ort, which computes in float32, the pass only rounds weights to the half type, and \
@@ -159,7 +164,7 @@ struct Halved {
     changed: usize,
     /// What is kept in float32 and would not be by its kind.
     kept: Vec<Kept>,
-    /// For each pattern of what is to be kept, whether anything matched.
+    /// For each exception, whether it names anything.
     matched: Vec<bool>,
     /// The weights that are in the half type now, by their values before.
     weights: HashSet<ValueId>,

@@ -21,7 +21,7 @@ pub(super) struct Plan {
     types: HashMap<NodeId, Computes>,
     /// Operators that compute in float32 though their kind would not have them.
     pub(super) kept: Vec<Kept>,
-    /// For each pattern of what is to be kept, whether anything matched.
+    /// For each exception, whether it names anything.
     pub(super) matched: Vec<bool>,
 }
 
@@ -88,7 +88,7 @@ impl Plan {
 }
 
 pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, form: QuantizedForm, losses: &[(ValueId, Loss)]) -> Plan {
-    let mut plan = Plan { matched: vec![false; precision.keep.len()], ..Plan::default() };
+    let mut plan = Plan { matched: vec![false; precision.keep.0.len()], ..Plan::default() };
     let unfit = losses.iter().filter(|(_, loss)| loss.is_unfit(precision.half));
     let unfit: HashMap<ValueId, &Loss> = unfit.map(|(id, loss)| (*id, loss)).collect();
     let mut kept = HashSet::new();

@@ -10,6 +10,7 @@ use planish_ir::{DType, Graph, Node, Op, Origin, ValueId};
 use super::kind::{Fact, attention_bias};
 use super::{HalfPrecision, Loss};
 use crate::observe::scores_name;
+use crate::{KeptType, Named};
 
 /// An operator, or on targets that compute in float32 a weight, that is kept in float32.
 #[derive(Clone, Debug)]
@@ -86,14 +87,15 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The first pattern that asks for an operator.
+/// Why an operator is to keep float32: the last exception that names it says so.
 pub(super) fn asked(graph: &Graph, node: &Node, precision: &HalfPrecision, matched: &mut [bool]) -> Option<Reason> {
     let mut found = None;
-    for (pattern, matched) in precision.keep.iter().zip(matched) {
+    for (exception, matched) in precision.keep.0.iter().zip(matched) {
+        let Named::Names(pattern) = &exception.of else { continue };
         let weights = node.op.operands().into_iter().filter(|operand| graph.weight(*operand).is_some());
         if node.outputs.iter().copied().chain(weights).any(|value| is_named(graph, value, pattern)) {
             *matched = true;
-            found = found.or_else(|| Some(Reason::Asked(pattern.to_string())));
+            found = (exception.ty == KeptType::Single).then(|| Reason::Asked(pattern.to_string()));
         }
     }
     found

@@ -27,7 +27,7 @@ pub struct HalfReport {
     pub near: Vec<(String, f64)>,
     /// The weights in half precision with elements that underflow.
     pub losses: Vec<Loss>,
-    /// For each pattern of `--keep`, whether it matched an operator.
+    /// For each exception, whether it names an operator or a weight.
     pub matched: Vec<bool>,
 }
 

@@ -50,7 +50,7 @@ pub(super) fn round_weights(
     precision: &HalfPrecision,
     losses: &[(ValueId, Loss)],
 ) -> Result<Halved, PassError> {
-    let mut matched = vec![false; precision.keep.len()];
+    let mut matched = vec![false; precision.keep.0.len()];
     let mut asked_for: HashMap<ValueId, Reason> = HashMap::new();
     for (_, node) in graph.nodes() {
         if let Some(reason) = asked(graph, node, precision, &mut matched) {

@@ -3,43 +3,49 @@
 use std::collections::BTreeMap;
 
 use planish_ir::ops::Attention;
-use planish_ir::{DType, Graph, Op, ValueId};
+use planish_ir::{DType, Graph, Node, NodeId, Op, ValueId};
 
 use super::losses::rounded;
 use super::sites::layer;
 use super::trial::{matrix, product};
 use super::{Activation, PlannedAttention, Settings, quantize_rows, sites};
-use crate::PassError;
 use crate::calibration::InputStatistics;
+use crate::{PassError, QuantizedForm};
 
 /// Queries and keys are computed of the rows that calibration sampled. What other rows have may be larger by this factor.
 const MARGIN: f32 = 1.25;
 
-/// What becomes of the products of each attention without a cache.
+/// The attentions without a cache, each with its result, its queries and its keys; none where the target does not multiply
+/// integers.
+pub(super) fn named(graph: &Graph, settings: &Settings) -> Vec<(NodeId, [ValueId; 3])> {
+    let products = |(id, node): (NodeId, &Node)| match &node.op {
+        Op::Attention(op) if op.past_key.is_none() && !op.present.0 => Some((id, [node.outputs[0], op.q, op.k])),
+        _ => None,
+    };
+    match settings.form {
+        QuantizedForm::IntegerProducts => graph.nodes().filter_map(products).collect(),
+        QuantizedForm::Pairs | QuantizedForm::SignedPairs | QuantizedForm::Codes => Vec::new(),
+    }
+}
+
+/// What becomes of the product of queries and keys of each attention without a cache.
 pub(super) fn planned(
     graph: &Graph,
     settings: &Settings,
     statistics: &BTreeMap<String, InputStatistics>,
 ) -> Result<Vec<PlannedAttention>, PassError> {
     let mut all = Vec::new();
-    for (id, node) in graph.nodes() {
-        let Op::Attention(attention) = &node.op else { continue };
-        if attention.past_key.is_some() || attention.present.0 {
-            continue;
-        }
+    for (id, named) in named(graph, settings) {
+        let Op::Attention(attention) = &graph.node(id).op else { continue };
         let rows = |value| Rows::of(graph, value, statistics);
         let (Some(q), Some(k)) = (rows(attention.q)?, rows(attention.k)?) else { continue };
         let name = sites::name(graph, id).to_owned();
-        let named = [node.outputs[0], attention.q, attention.k].map(|value| graph.value(value));
-        let kept = settings
-            .keep_float
-            .iter()
-            .find(|pattern| named.iter().any(|v| pattern.is_match(&v.name) || pattern.is_match(&v.origin.to_string())));
+        let kept = settings.keep.float(|of| of.any(named.iter().map(|value| graph.value(*value))));
         let floats = |reason: String| [(); 2].map(|()| Activation::Float { reason: reason.clone() });
         let codes = [unsigned(&q), signed(&k)];
         let loss = loss_of_scores(attention, [&q, &k], [&q.quantized(&codes[0]), &k.quantized(&codes[1])]);
         let ([queries, keys], score_loss) = match kept {
-            Some(pattern) => (floats(format!("`{pattern}` of --keep matches")), None),
+            Some(exception) => (floats(exception.reason.clone()), None),
             None if loss > settings.max_loss => {
                 (floats(format!("the mean square error of its scores would be {loss:.1e}")), None)
             }

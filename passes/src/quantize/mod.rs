@@ -39,8 +39,7 @@ pub use smooth::smooth_factors;
 pub use split::split_columns;
 pub use trial::quantize_rows;
 pub use weight_only::{
-    Bits, HEAD_OPTION, PlannedWeight, QUANTIZE_WEIGHTS, TABLE_OPTION, WeightForm, WeightMethod, WeightPlan,
-    WeightQuantization, WeightSettings,
+    Bits, PlannedWeight, QUANTIZE_WEIGHTS, WeightForm, WeightMethod, WeightPlan, WeightQuantization, WeightSettings,
 };
 pub use weights::WeightScales;
 

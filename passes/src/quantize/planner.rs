@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use planish_ir::{DType, Graph, Op};
+use planish_ir::{DType, Graph, Op, ValueId};
 use rayon::prelude::*;
-use regex::Regex;
 
 use super::sites::{MIN_FEATURES, Site, layer, name, sites};
 use super::smooth::smooth_factors;
@@ -14,7 +13,7 @@ use super::trial::Trial;
 use super::{Activation, Plan, PlannedInput};
 use super::{attention, norms, recurrent};
 use crate::calibration::{ColumnStatistics, Grid, InputStatistics, RangeMethod, SampledRow};
-use crate::{PassError, QuantizedForm, Range, Target};
+use crate::{Exceptions, PassError, QuantizedForm, Range, Target};
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -36,10 +35,8 @@ pub struct Settings {
     pub dynamic: bool,
     /// Whether tables that rows are looked up in become codes of i8, and weights of recurrent layers.
     pub weights: bool,
-    /// Whether tables of tokens stay floats although other weights become codes.
-    pub keep_tables: bool,
-    /// Layers that stay floats: the name of the layer or of its weight, or an origin, matches.
-    pub keep_float: Vec<Regex>,
+    /// What stays a float: layers whose name or that of their weight, or an origin, matches, and tables of tokens.
+    pub keep: Exceptions,
     /// Weights that stay floats because they are not finite: by their names, and why.
     pub not_finite: BTreeMap<String, String>,
 }
@@ -61,8 +58,7 @@ impl Settings {
             max_loss: MAX_LOSS,
             dynamic: false,
             weights: true,
-            keep_tables: false,
-            keep_float: Vec::new(),
+            keep: Exceptions::default(),
             not_finite: BTreeMap::new(),
         }
     }
@@ -79,8 +75,7 @@ impl Settings {
             max_loss: MAX_LOSS,
             dynamic: false,
             weights: false,
-            keep_tables: false,
-            keep_float: Vec::new(),
+            keep: Exceptions::default(),
             not_finite: BTreeMap::new(),
         }
     }
@@ -137,11 +132,30 @@ impl Plan {
         };
         let inputs: Vec<PlannedInput> = sites(graph).par_iter().map(planned).collect::<Result<_, PassError>>()?;
         let weights = tables.planned(graph, &inputs).into_iter().chain(recurrent::planned(graph, settings)).collect();
-        let attention = match statistics.filter(|_| settings.form == QuantizedForm::IntegerProducts) {
+        let attention = match statistics {
             Some(statistics) => attention::planned(graph, settings, statistics)?,
             None => Vec::new(),
         };
         Ok(Self { inputs, attention, weights })
+    }
+}
+
+impl Settings {
+    /// For each exception, whether it names a layer, the product of an attention, a table or the weight of a recurrent layer of a
+    /// graph that has been raised.
+    #[must_use]
+    pub fn matched(&self, graph: &Graph) -> Vec<bool> {
+        let layers = sites(graph).into_iter().flat_map(|site| site.layers);
+        let named = layers.filter_map(|id| {
+            let node = graph.node(id);
+            Some(vec![layer(graph, node)?.0.weight, node.outputs[0]])
+        });
+        let attentions = attention::named(graph, self).into_iter().map(|(_, values)| values.to_vec());
+        let all: Vec<Vec<ValueId>> = named.chain(attentions).chain(recurrent::named(graph)).collect();
+        let values = self.keep.matched(&all, |of, values| of.any(values.iter().map(|value| graph.value(*value))));
+        let tables = Tables::named(graph);
+        let tables = self.keep.matched(&tables, |of, (table, uses)| uses.matches(graph, *table, of) || of.is_table());
+        values.into_iter().zip(tables).map(|(value, table)| value || table).collect()
     }
 }
 
@@ -151,11 +165,8 @@ fn kept(graph: &Graph, site: &Site, settings: &Settings) -> Option<String> {
         let node = graph.node(*id);
         let (linear, features) = layer(graph, node)?;
         let names = [linear.weight, node.outputs[0]].map(|value| graph.value(value));
-        let matches = |pattern: &&Regex| {
-            names.iter().any(|v| pattern.is_match(&v.name) || pattern.is_match(&v.origin.to_string()))
-        };
-        if let Some(pattern) = settings.keep_float.iter().find(matches) {
-            return Some(format!("`{pattern}` of --keep matches"));
+        if let Some(exception) = settings.keep.float(|named| named.any(names.into_iter())) {
+            return Some(exception.reason.clone());
         }
         if let Some(reason) = settings.not_finite.get(&names[0].name) {
             return Some(reason.clone());

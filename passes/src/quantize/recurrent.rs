@@ -54,6 +54,12 @@ pub(super) fn weights(graph: &Graph, node: &Node) -> Option<[ValueId; 2]> {
     Recurrent::of(graph, node).map(|layer| layer.weights)
 }
 
+/// For each recurrent layer its weights and first result.
+pub(super) fn named(graph: &Graph) -> Vec<Vec<ValueId>> {
+    let layers = graph.nodes().filter_map(|(_, node)| Some((weights(graph, node)?, *node.outputs.first()?)));
+    layers.map(|([input, hidden], result)| vec![input, hidden, result]).collect()
+}
+
 /// The plan of the weights of recurrent layers, in the order of the graph.
 pub(super) fn planned(graph: &Graph, settings: &Settings) -> Vec<PlannedWeight> {
     let mut order: Vec<ValueId> = Vec::new();
@@ -74,14 +80,12 @@ pub(super) fn planned(graph: &Graph, settings: &Settings) -> Vec<PlannedWeight> 
         let result = |(node, _): &(NodeId, bool)| graph.node(*node).outputs.first().copied();
         let results: Vec<ValueId> = takers.iter().filter_map(result).collect();
         let values = || results.iter().chain([&weight]).map(|value| graph.value(*value));
-        let kept = settings.keep_float.iter().find(|pattern| {
-            values().any(|value| pattern.is_match(&value.name) || pattern.is_match(&value.origin.to_string()))
-        });
+        let kept = settings.keep.float(|named| named.any(values()));
         let [_, features, columns] = *graph.weight(weight)?.shape() else { return None };
         let least = features.min(columns);
         let not_finite = settings.not_finite.get(&graph.value(weight).name);
         let form = match (kept, not_finite) {
-            (Some(pattern), _) => WeightForm::Float { reason: format!("`{pattern}` of --keep matches") },
+            (Some(exception), _) => WeightForm::Float { reason: exception.reason.clone() },
             (None, Some(reason)) => WeightForm::Float { reason: reason.clone() },
             (None, None) if least < MIN_FEATURES => {
                 WeightForm::Float { reason: format!("a layer of {least} features is too small") }

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::sites::MIN_FEATURES;
 use super::weight_only::{Uses, uses};
 use super::weights::{WeightScales, quantized_rows};
-use super::{Plan, PlannedInput, PlannedWeight, Settings, TABLE_OPTION, WeightForm};
+use super::{Plan, PlannedInput, PlannedWeight, Settings, WeightForm};
 use crate::PassError;
 use crate::pad::Found;
 
@@ -25,15 +25,22 @@ impl Tables {
         if !settings.weights {
             return Self { tables: Vec::new() };
         }
+        let tables = Self::named(graph).into_iter().map(|(table, uses)| {
+            let reason = kept(graph, table, &uses, settings);
+            (table, uses, reason)
+        });
+        Self { tables: tables.collect() }
+    }
+
+    /// The tables, and what uses them.
+    pub(super) fn named(graph: &Graph) -> Vec<(ValueId, Uses)> {
         let tokens = Found::of(graph).tables;
         let (order, mut uses) = uses(graph);
         let tables = order.into_iter().filter_map(|table| {
             let own = uses.remove(&table).filter(|own| own.lookups > 0)?;
-            let is_table = own.layers > 0 || tokens.contains(&table);
-            let reason = kept(graph, table, &own, settings);
-            is_table.then_some((table, own, reason))
+            (own.layers > 0 || tokens.contains(&table)).then_some((table, own))
         });
-        Self { tables: tables.collect() }
+        tables.collect()
     }
 
     /// Whether a layer takes the same codes as lookups.
@@ -72,14 +79,12 @@ pub(super) fn shared_with(input: &str) -> String {
 
 /// Why a table stays a float.
 fn kept(graph: &Graph, table: ValueId, uses: &Uses, settings: &Settings) -> Option<String> {
-    if let Some(pattern) = settings.keep_float.iter().find(|pattern| uses.matches(graph, table, pattern)) {
-        return Some(format!("`{pattern}` of --keep matches"));
+    let exception = settings.keep.float(|named| named.is_table() || uses.matches(graph, table, named));
+    if let Some(exception) = exception {
+        return Some(exception.reason.clone());
     }
     if let Some(reason) = settings.not_finite.get(&graph.value(table).name) {
         return Some(reason.clone());
-    }
-    if settings.keep_tables {
-        return Some(format!("{TABLE_OPTION} says so"));
     }
     let columns = graph.weight(table).map_or(0, |weight| weight.shape()[1]);
     (columns < MIN_FEATURES).then(|| format!("rows of {columns} are too small"))

@@ -42,7 +42,8 @@ use planish_ir::{DType, Graph, text, verify};
 use planish_passes::legalize::LOWER_ATTENTION;
 use planish_passes::quantize::{QUANTIZE, QUANTIZE_WEIGHTS, Quantization, WeightQuantization, WeightScales};
 use planish_passes::{
-    CacheForm, Half, HalfPrecision, Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Target,
+    CacheForm, Exception, Half, HalfPrecision, KeptType, Logits, Named, Options, PASSES, Padding, Pass, PassError,
+    Pipeline, Target,
 };
 use planish_testing::evaluation::{allowed, difference, inputs, tolerance};
 use planish_testing::{same_up_to_names, unified_diff};
@@ -178,7 +179,8 @@ fn precision(headers: &mut BTreeMap<&str, &str>) -> Result<Option<HalfPrecision>
     let number = |text: &str| text.parse::<f64>().map_err(|e| format!("`{text}`: {e}"));
     let mut precision = HalfPrecision::new(half);
     if let Some(pattern) = headers.remove("keep-fp32") {
-        precision.keep.push(pattern.parse().map_err(|e| format!("{e}"))?);
+        let of = Named::Names(pattern.parse().map_err(|e| format!("{e}"))?);
+        precision.keep.0.push(Exception { of, ty: KeptType::Single, reason: String::new() });
     }
     if let Some(limit) = headers.remove("max-abs") {
         precision.max_abs = number(limit)?;

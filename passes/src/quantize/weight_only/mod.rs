@@ -15,7 +15,7 @@ use planish_ir::weight::{BlockFit, Dequantized, Search};
 use serde::{Deserialize, Serialize};
 
 pub use apply::QUANTIZE_WEIGHTS;
-pub use planner::{Bits, HEAD_OPTION, TABLE_OPTION, WeightSettings};
+pub use planner::{Bits, WeightSettings};
 
 use super::plan::dtype;
 

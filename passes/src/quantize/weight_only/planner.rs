@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use planish_ir::ops::{Embedding, Experts, Gather};
 use planish_ir::{DType, Graph, Op, ValueId};
-use regex::Regex;
 
 use super::super::sites::{MIN_FEATURES, layer};
 use super::{PlannedWeight, WeightForm, WeightMethod, WeightPlan};
-use crate::Target;
 use crate::legalize::reshaped;
 use crate::pad::Found;
+use crate::{Exceptions, KeptType, Named, Target};
 
 /// The bits of the codes of a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,23 +22,31 @@ pub enum Bits {
     Eight,
 }
 
+impl Bits {
+    /// Those of a weight that keeps a type.
+    fn of(ty: KeptType) -> Self {
+        match ty {
+            KeptType::Single | KeptType::Float => Self::Keep,
+            KeptType::Eight => Self::Eight,
+            KeptType::Four => Self::Four,
+        }
+    }
+}
+
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct WeightSettings {
     /// The bits of linear layers.
     pub bits: Bits,
-    /// The bits of the layer that scores tokens, and of the table of tokens where both are one; 8 where absent.
-    pub head: Option<Bits>,
-    /// The bits of a table of tokens that scores none; 8 where absent and the target looks up rows of codes.
-    pub table: Option<Bits>,
     /// The elements of a block; absent where an output feature is one block.
     pub block: Option<usize>,
     /// Whether blocks have zero points.
     pub zero_points: bool,
     /// How codes and scales are chosen.
     pub method: WeightMethod,
-    /// Other bits for weights by the name of the weight or of a result, or an origin: the last pattern that matches counts.
-    pub bits_for: Vec<(Regex, Bits)>,
+    /// Other types of weights: by the name of the weight or of a result, or an origin; of the layer that scores tokens, and the
+    /// table of tokens where both are one; of a table of tokens that scores none. Without them, these two have 8 bits.
+    pub keep: Exceptions,
     /// Weights that stay floats because they are not finite: by their names, and why.
     pub not_finite: BTreeMap<String, String>,
 }
@@ -50,27 +57,24 @@ impl WeightSettings {
     pub fn new(bits: Bits) -> Self {
         Self {
             bits,
-            head: None,
-            table: None,
             block: Some(32),
             zero_points: false,
             method: WeightMethod::default(),
-            bits_for: Vec::new(),
+            keep: Exceptions::default(),
             not_finite: BTreeMap::new(),
         }
     }
 
-    /// The patterns of [`Self::bits_for`] that match no weight which a layer or a lookup of a graph takes.
+    /// For each exception, whether it names a weight that a layer or a lookup of a graph takes.
     #[must_use]
-    pub fn unmatched(&self, graph: &Graph) -> Vec<&str> {
+    pub fn matched(&self, graph: &Graph) -> Vec<bool> {
+        let (heads, tables) = (heads(graph), Found::of(graph).tables);
         let (order, uses) = uses(graph);
-        let matches = |pattern: &Regex| order.iter().any(|weight| uses[weight].matches(graph, *weight, pattern));
-        self.bits_for
-            .iter()
-            .map(|(pattern, _)| pattern)
-            .filter(|pattern| !matches(pattern))
-            .map(Regex::as_str)
-            .collect()
+        self.keep.matched(&order, |named, weight| {
+            let own = &uses[weight];
+            let is_table = own.layers == 0 && tables.contains(weight);
+            own.is(graph, *weight, named, heads.contains(weight), is_table)
+        })
     }
 
     fn form(&self, bits: Bits, columns: usize, method: WeightMethod, reason: Option<String>) -> WeightForm {
@@ -86,11 +90,6 @@ impl WeightSettings {
         WeightForm::Blocks { codes, block, method, reason }
     }
 }
-
-/// The option for the head, which a reason names.
-pub const HEAD_OPTION: &str = "--keep @head";
-/// The option for the table of tokens, which a reason names.
-pub const TABLE_OPTION: &str = "--keep @table";
 
 /// The fewest elements of a block.
 const LEAST_BLOCK: usize = 16;
@@ -113,7 +112,7 @@ impl WeightPlan {
     #[must_use]
     pub fn new(graph: &Graph, settings: &WeightSettings, target: &Target) -> Self {
         let found = Found::of(graph);
-        let heads: Vec<ValueId> = found.heads.iter().map(|head| head.linear.weight).collect();
+        let heads = heads(graph);
         let (order, uses) = uses(graph);
         let weights = order.into_iter().filter_map(|weight| {
             let own = uses.get(&weight)?;
@@ -135,11 +134,24 @@ impl WeightPlan {
 }
 
 impl Uses {
-    /// Whether a pattern matches the name or the origin of the weight, or of a result.
-    pub(in super::super) fn matches(&self, graph: &Graph, weight: ValueId, pattern: &Regex) -> bool {
-        let mut values = self.results.iter().chain([&weight]).map(|value| graph.value(*value));
-        values.any(|value| pattern.is_match(&value.name) || pattern.is_match(&value.origin.to_string()))
+    /// Whether an exception names the weight or a result, or an origin of these.
+    pub(in super::super) fn matches(&self, graph: &Graph, weight: ValueId, named: &Named) -> bool {
+        named.any(self.results.iter().chain([&weight]).map(|value| graph.value(*value)))
     }
+
+    /// Whether an exception is of the weight, which is that of the head, a table that scores no tokens, or another one.
+    fn is(&self, graph: &Graph, weight: ValueId, named: &Named, is_head: bool, is_table: bool) -> bool {
+        match named {
+            Named::Head => is_head,
+            Named::Table => is_table,
+            Named::Names(_) => self.matches(graph, weight, named),
+        }
+    }
+}
+
+/// The weights of the layers that score tokens.
+fn heads(graph: &Graph) -> Vec<ValueId> {
+    Found::of(graph).heads.iter().map(|head| head.linear.weight).collect()
 }
 
 /// The stacked matrices of experts that can become codes, with the features that a matrix takes and gives. What they are
@@ -221,9 +233,9 @@ fn form(
     looks_up: bool,
 ) -> WeightForm {
     let float = |reason: String| WeightForm::Float { reason };
-    let pattern = settings.bits_for.iter().rev().find(|(pattern, _)| uses.matches(graph, weight, pattern));
-    if let Some((pattern, Bits::Keep)) = pattern {
-        return float(format!("`{pattern}` of --keep matches"));
+    let exception = settings.keep.last(|named| uses.is(graph, weight, named, is_head, uses.layers == 0));
+    if let Some(exception) = exception.filter(|exception| exception.ty.is_float()) {
+        return float(exception.reason.clone());
     }
     if let Some(reason) = settings.not_finite.get(&graph.value(weight).name) {
         return float(reason.clone());
@@ -234,14 +246,9 @@ fn form(
     if uses.lookups > 0 && !looks_up {
         return float("the target has no operator that looks up rows of codes".to_owned());
     }
-    let (bits, reason) = match pattern {
-        Some((pattern, bits)) => (*bits, Some(format!("`{pattern}` of --keep matches"))),
-        None if is_head => {
-            (settings.head.unwrap_or(Bits::Eight), settings.head.map(|_| format!("{HEAD_OPTION} says so")))
-        }
-        None if uses.layers == 0 => {
-            (settings.table.unwrap_or(Bits::Eight), settings.table.map(|_| format!("{TABLE_OPTION} says so")))
-        }
+    let (bits, reason) = match exception {
+        Some(exception) => (Bits::of(exception.ty), Some(exception.reason.clone())),
+        None if is_head || uses.layers == 0 => (Bits::Eight, None),
         None => (settings.bits, None),
     };
     // Data says nothing of a table, and one choice of codes does not serve several inputs.

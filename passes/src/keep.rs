@@ -1,0 +1,91 @@
+//! What of a graph keeps another type than the rest.
+
+use planish_ir::{Graph, Value};
+use regex::Regex;
+
+/// What keeps another type than the rest. Of the entries that name something the last one counts.
+#[derive(Clone, Debug, Default)]
+pub struct Exceptions(pub Vec<Exception>);
+
+/// An entry of [`Exceptions`].
+#[derive(Clone, Debug)]
+pub struct Exception {
+    /// What it is of.
+    pub of: Named,
+    /// The type that this keeps.
+    pub ty: KeptType,
+    /// The reason that a plan gives for it.
+    pub reason: String,
+}
+
+/// What an exception is of.
+#[derive(Clone, Debug)]
+pub enum Named {
+    /// The layer that scores tokens, and the table of tokens where both are one weight.
+    Head,
+    /// The table of tokens.
+    Table,
+    /// What has a name or an origin that matches: operators and weights.
+    Names(Regex),
+}
+
+/// The type that something keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptType {
+    /// float32, also where the rest is in half precision.
+    Single,
+    /// The floating-point type of the rest.
+    Float,
+    /// Codes of 8 bits.
+    Eight,
+    /// Codes of 4 bits.
+    Four,
+}
+
+impl KeptType {
+    /// Whether it is a floating-point type.
+    #[must_use]
+    pub fn is_float(self) -> bool {
+        matches!(self, Self::Single | Self::Float)
+    }
+}
+
+impl Exceptions {
+    /// The entry that counts for something: the last one that names it.
+    pub(crate) fn last(&self, names: impl Fn(&Named) -> bool) -> Option<&Exception> {
+        self.0.iter().rev().find(|exception| names(&exception.of))
+    }
+
+    /// The same, if it keeps a float.
+    pub(crate) fn float(&self, names: impl Fn(&Named) -> bool) -> Option<&Exception> {
+        self.last(names).filter(|exception| exception.ty.is_float())
+    }
+
+    /// For each entry, whether it names one of these.
+    pub(crate) fn matched<T>(&self, all: &[T], names: impl Fn(&Named, &T) -> bool) -> Vec<bool> {
+        self.0.iter().map(|exception| all.iter().any(|one| names(&exception.of, one))).collect()
+    }
+}
+
+impl Named {
+    /// Whether it is the table of tokens.
+    pub(crate) fn is_table(&self) -> bool {
+        matches!(self, Self::Table)
+    }
+
+    /// Whether it is of names, and one of these values has such a name or origin.
+    pub(crate) fn any<'g>(&self, mut values: impl Iterator<Item = &'g Value>) -> bool {
+        match self {
+            Self::Names(pattern) => {
+                values.any(|value| pattern.is_match(&value.name) || pattern.is_match(&value.origin.to_string()))
+            }
+            Self::Head | Self::Table => false,
+        }
+    }
+}
+
+/// The names of the operators and weights of a graph, by their results.
+pub fn names(graph: &Graph) -> impl Iterator<Item = &str> {
+    let results = graph.nodes().flat_map(|(_, node)| &node.outputs).map(|output| graph.value(*output));
+    results.chain(graph.weights().map(|(_, value, _)| value)).map(|value| value.name.as_str())
+}
