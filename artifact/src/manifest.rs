@@ -12,13 +12,14 @@ use planish_ir::{InputRole, OutputRole, PartRole, Symbol, SymbolRole};
 use planish_models::{LengthDependence, Task};
 use planish_onnx::ImportOptions;
 use planish_passes::Logits;
+use planish_passes::precision::PartPrecision;
 use serde::{Deserialize, Serialize};
 
 use crate::coverage::Coverage;
 use crate::engine::EngineManifest;
 use crate::evaluation::Evaluation;
 use crate::package::RuntimePackage;
-use crate::precision::{PartPrecision, PrecisionName};
+use crate::precision::PrecisionName;
 use crate::split::Split;
 use crate::value::ValueInfo;
 use crate::verification::{LogitsForm, Report};

@@ -25,6 +25,7 @@ mod inspect_kernels;
 mod numbers;
 mod overwrites;
 mod passes;
+mod precision;
 mod profile;
 mod quantization;
 mod recipe;

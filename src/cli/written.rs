@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::engine::files;
 use super::terminal::say;
-use super::{bytes_text, count_text, explain::Explained, print, print_json, short};
+use super::{bytes_text, count_text, explain::Explained, precision, print, print_json, short};
 
 /// What a command prints on standard output when it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,9 +75,9 @@ pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], shown: Sh
         manifest.opset,
     );
     text += &files(&manifest, engines);
-    for (part, precision) in manifest.parts.iter().filter_map(|part| Some((part, part.precision.as_ref()?))) {
+    for (part, halved) in manifest.parts.iter().filter_map(|part| Some((part, part.precision.as_ref()?))) {
         let of = if manifest.parts.len() > 1 { format!(" of {}", part.name) } else { String::new() };
-        let lines = precision.lines(in_half);
+        let lines = precision::lines(halved, in_half);
         text += &format!("  {}{of}: {}\n", manifest.precision, lines.join("\n  "));
     }
     for (part, plan) in manifest.parts.iter().filter_map(|part| Some((part, part.quantization.as_ref()?))) {

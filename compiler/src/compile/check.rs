@@ -97,10 +97,10 @@ pub(super) fn lowered(
 ) -> Result<()> {
     keep::check(options, source, parts, observer)?;
     in_place(options, parts)?;
-    let kept = parts.iter().filter_map(|part| part.precision.as_ref()).find_map(|report| report.kept.first());
+    let kept = parts.iter().filter_map(|part| part.precision.as_ref()).find_map(|report| report.part.kept.first());
     let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
     if let Some(first) = reports.peek().map(|report| report.half)
-        && !(options.backend.target.computes_in_float32 && reports.clone().any(|report| report.bytes > 0.0))
+        && !(options.backend.target.computes_in_float32 && reports.clone().any(|report| report.part.bytes > 0.0))
         && reports.all(|report| report.changed == 0)
     {
         let why = match kept {

@@ -67,7 +67,7 @@ pub(super) fn part(part: &Part, lowered: &LoweredPart, emitted: &Emitted) -> Par
     PartManifest {
         files: emitted.files.iter().map(|(name, _)| name.clone()).collect(),
         raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
-        precision: lowered.precision.as_ref().map(Into::into),
+        precision: lowered.precision.as_ref().map(|report| report.part.clone()),
         quantization: lowered.quantization.as_ref().map(|quantization| quantization.plan.clone()),
         coverage: lowered.coverage.clone(),
         weights: lowered.weight_quantization.as_ref().map(|quantization| quantization.plan.clone()),

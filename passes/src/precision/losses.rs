@@ -3,6 +3,7 @@
 use planish_ir::weight::{WeightError, WeightExpr};
 use planish_ir::{DType, Graph, ValueId, Weight};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use super::Half;
 use crate::PassError;
@@ -11,20 +12,22 @@ use crate::PassError;
 /// roundoff. In the normal range of the type it is at most one.
 const ROUNDOFFS: f64 = 4.0;
 
-/// The error of a weight in half precision.
-#[derive(Clone, Debug, PartialEq)]
+/// The error of a weight in half precision. What is recorded of weights that stay in it has no overflows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loss {
     /// The weight's name.
     pub name: String,
     /// The largest magnitude.
     pub max_abs: f64,
     /// How many elements overflow to infinity.
+    #[serde(skip)]
     pub overflows: u64,
     /// How many elements other than 0 become 0.
     pub underflows: u64,
     /// How many elements there are.
     pub elements: u64,
     /// A bound of the error's Euclidean norm relative to that of the weight, as far as elements do not overflow.
+    #[serde(skip)]
     pub relative_error: f64,
 }
 

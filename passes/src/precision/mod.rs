@@ -18,8 +18,8 @@ use planish_ir::{DType, Graph, ValueId};
 use crate::{Example, Exceptions, Note, ONNX, Options, Outcome, Pass, PassError, QuantizedForm};
 
 pub use losses::Loss;
-pub use reason::{Kept, Reason};
-pub use report::HalfReport;
+pub use reason::Kept;
+pub use report::{HalfReport, PartPrecision};
 pub use store::STORE_HALF;
 pub use widen::WIDEN;
 

@@ -96,7 +96,7 @@ pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, form: QuantizedForm
     for (id, node) in graph.nodes() {
         let dtype = graph.ty(node.outputs[0]).dtype;
         if dtype == precision.half.other().dtype() && !matches!(node.op, Op::Foreign(_) | Op::Cast(_)) {
-            plan.kept.push(Kept::operator(graph, node, Reason::OtherHalf(dtype)));
+            plan.kept.push(Kept::operator(graph, node, &Reason::OtherHalf(dtype)));
         }
         if !touches(graph, node) {
             continue;
@@ -133,10 +133,10 @@ pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, form: QuantizedForm
             let seen = |output: &&ValueId| precision.observed.contains_key(&graph.value(**output).name);
             node.outputs.iter().filter(|v| !seen(v)).for_each(|v| facts[v.index()].unbounded = overflows);
             kept.insert(id);
-            plan.kept.push(Kept::operator(graph, node, reason));
+            plan.kept.push(Kept::operator(graph, node, &reason));
         }
         if matches!(node.op, Op::Foreign(_)) {
-            plan.kept.push(Kept::operator(graph, node, Reason::PassesThrough));
+            plan.kept.push(Kept::operator(graph, node, &Reason::PassesThrough));
         }
         plan.types.insert(id, ty);
     }
@@ -201,7 +201,7 @@ fn share_tables(graph: &Graph, plan: &mut Plan) {
         let table = node.op.operands()[0];
         if plan.is_half(id) && taken.contains(&table) {
             plan.types.insert(id, Computes::Single);
-            plan.kept.push(Kept::operator(graph, node, Reason::Shared(graph.value(table).name.clone())));
+            plan.kept.push(Kept::operator(graph, node, &Reason::Shared(graph.value(table).name.clone())));
         }
     }
 }

@@ -5,7 +5,8 @@ use std::fmt;
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::BinaryKind;
-use planish_ir::{DType, Graph, Node, Op, Origin, ValueId};
+use planish_ir::{DType, Graph, Node, Op, Origin, Value, ValueId};
+use serde::{Deserialize, Serialize};
 
 use super::kind::{Fact, attention_bias};
 use super::{HalfPrecision, Loss};
@@ -13,29 +14,38 @@ use crate::observe::scores_name;
 use crate::{KeptType, Named};
 
 /// An operator, or on targets that compute in float32 a weight, that is kept in float32.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// The name of its first result, or of the weight.
     pub name: String,
     /// What messages call the operator, or `weight`.
     pub operator: String,
     /// Where it came from.
-    pub origin: Origin,
+    pub origin: String,
     /// Why.
-    pub reason: Reason,
+    pub reason: String,
 }
 
 impl Kept {
     /// An operator.
-    pub(super) fn operator(graph: &Graph, node: &Node, reason: Reason) -> Self {
-        let value = graph.value(node.outputs[0]);
-        Self { name: value.name.clone(), operator: node.op.kind().to_owned(), origin: value.origin.clone(), reason }
+    pub(super) fn operator(graph: &Graph, node: &Node, reason: &Reason) -> Self {
+        Self::value(graph.value(node.outputs[0]), node.op.kind(), reason)
+    }
+
+    /// A weight.
+    pub(super) fn weight(weight: &Value, reason: &Reason) -> Self {
+        Self::value(weight, "weight", reason)
+    }
+
+    fn value(value: &Value, operator: &str, reason: &Reason) -> Self {
+        let (origin, reason) = (value.origin.to_string(), reason.to_string());
+        Self { name: value.name.clone(), operator: operator.to_owned(), origin, reason }
     }
 }
 
 /// Why something is kept in float32.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reason {
+pub(super) enum Reason {
     /// A weight that overflows or underflows in the half type.
     Weight(Loss),
     /// A value beyond the limit.

@@ -1,6 +1,9 @@
 //! The report of a conversion to half precision.
 
+use std::collections::BTreeMap;
+
 use planish_ir::{Bindings, DType, Graph, Node, Op, ValueId};
+use serde::{Deserialize, Serialize};
 
 use super::reason::Kept;
 use super::{Half, HalfPrecision, Halved, Loss};
@@ -16,6 +19,15 @@ pub struct HalfReport {
     /// How many operators compute in it, or where the target computes in float32, how many weights
     /// are stored in it.
     pub changed: usize,
+    /// For each exception, whether it names an operator or a weight.
+    pub matched: Vec<bool>,
+    /// What is recorded of it.
+    pub part: PartPrecision,
+}
+
+/// How a part of a model was brought to half precision, as `planish.json` records it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PartPrecision {
     /// The share of floating-point operations in products that compute in it, all symbolic
     /// dimensions being 128.
     pub flops: f64,
@@ -24,11 +36,10 @@ pub struct HalfReport {
     /// The operators that stay in float32 because of their weights, their activations or a pattern.
     pub kept: Vec<Kept>,
     /// The values whose largest observed magnitude is between a quarter of the limit and the limit, with that magnitude.
-    pub near: Vec<(String, f64)>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub near: BTreeMap<String, f64>,
     /// The weights in half precision with elements that underflow.
     pub losses: Vec<Loss>,
-    /// For each exception, whether it names an operator or a weight.
-    pub matched: Vec<bool>,
 }
 
 impl HalfReport {
@@ -42,7 +53,7 @@ impl HalfReport {
         let near = near.map(|(name, magnitude)| (name.clone(), *magnitude)).collect();
         let (flops, bytes) = (flops_share(graph, half.dtype()), bytes_share(graph, half.dtype()));
         let losses = losses.into_iter().map(|(_, loss)| loss).collect();
-        Self { half, changed, flops, bytes, kept, near, losses, matched }
+        Self { half, changed, matched, part: PartPrecision { flops, bytes, kept, near, losses } }
     }
 }
 

@@ -65,14 +65,7 @@ pub(super) fn round_weights(
         }
         let loss = losses.iter().find(|(of, loss)| *of == id && loss.is_unfit(precision.half));
         match asked_for.remove(&id).or_else(|| loss.map(|(_, loss)| Reason::Weight(loss.clone()))) {
-            Some(reason) => {
-                kept.push(Kept {
-                    name: value.name.clone(),
-                    operator: "weight".to_owned(),
-                    origin: value.origin.clone(),
-                    reason,
-                });
-            }
+            Some(reason) => kept.push(Kept::weight(value, &reason)),
             None => rounded.extend(weight.cast(precision.half.dtype()).and_then(|w| Some((id, w.cast(DType::F32)?)))),
         }
     }

@@ -37,7 +37,7 @@ fn a_pipeline_hands_out_what_its_passes_report() {
         panic!("{notes:?}")
     };
     assert_eq!((miss.rule, &*miss.at), ("attention", "w"));
-    assert_eq!((report.half, report.bytes), (Half::F16, 1.0));
+    assert_eq!((report.half, report.part.bytes), (Half::F16, 1.0));
     assert_eq!(*vocabulary, VocabularyPadding { size: 6, padded: 8, logits: Some(Logits::Sliced) });
     assert_eq!((&*features.at, features.size, features.padded, features.given), ("d", 6, 8, false));
 }
