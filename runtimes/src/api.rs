@@ -240,7 +240,7 @@ pub struct Description {
 
 /// Why a runtime cannot be used here, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} is unavailable: {reason}{}\n  {remedy}", self.subject(), self.places())]
+#[error("the runtime `{runtime}` is unavailable: {reason}{}\n  {remedy}", self.places())]
 pub struct Unavailable {
     /// The name of the runtime.
     pub runtime: &'static str,
@@ -253,26 +253,17 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    /// What builds engines by [`runtime`](Self::runtime), in place of a name on the command line.
-    pub const BUILDER: &'static str = "the builder of engines";
-
-    /// The same of what builds engines.
-    #[must_use]
-    pub fn of_builder(self) -> Self {
-        Self { runtime: Self::BUILDER, ..self }
-    }
-
-    fn subject(&self) -> String {
-        match self.runtime {
-            Self::BUILDER => Self::BUILDER.to_owned(),
-            runtime => format!("the runtime `{runtime}`"),
-        }
-    }
-
-    fn places(&self) -> String {
+    /// The lines of the places that were looked at.
+    pub(crate) fn places(&self) -> String {
         self.looked.iter().map(|place| format!("\n  looked at {place}")).collect()
     }
 }
+
+/// Why engines cannot be built here: what the library that builds them lacks, and what to do about it. One that runs engines may
+/// be there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the builder of engines is unavailable: {}{}\n  {}", .0.reason, .0.places(), .0.remedy)]
+pub struct NoBuilder(pub Unavailable);
 
 /// Why a model was not loaded or run.
 #[derive(Debug, thiserror::Error)]

@@ -37,8 +37,8 @@ mod value;
 use std::path::PathBuf;
 
 pub use api::{
-    Arithmetic, Description, DeviceTimes, Format, Model, Port, Runtime, RuntimeError, Session, SessionOptions,
-    Unavailable, check_inputs,
+    Arithmetic, Description, DeviceTimes, Format, Model, NoBuilder, Port, Runtime, RuntimeError, Session,
+    SessionOptions, Unavailable, check_inputs,
 };
 pub use profile::{NodeRun, ProfiledSession, Profiler, RunProfile};
 pub use reference::{OnnxReader, ReferenceRuntime};

@@ -49,9 +49,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use planish_passes::Target;
-use planish_runtimes::Unavailable;
 use planish_runtimes::cuda::CompileError;
 use planish_runtimes::tensorrt::{KernelSpecialization, LoadOptions, WeightStreamingBudget};
+use planish_runtimes::{NoBuilder, Unavailable};
 
 use planish_artifact::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
 use planish_artifact::evaluation::NoFigure;
@@ -254,7 +254,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         Interrupted::CODE
     } else if any(|e| e.is::<VerificationFailed>() || e.is::<Broken>() || e.is::<Slower>()) {
         3
-    } else if any(|e| e.is::<Unavailable>() || is_unavailable(e)) {
+    } else if any(|e| e.is::<Unavailable>() || e.is::<NoBuilder>() || is_unavailable(e)) {
         4
     } else if any(|e| {
         let asked = e.is::<Usage>() || e.is::<RecipeError>() || e.is::<RequestError>() || e.is::<GateError>();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use planish_artifact::Artifact;
 use planish_artifact::manifest::Manifest;
-use planish_runtimes::Unavailable;
+use planish_runtimes::NoBuilder;
 use planish_runtimes::tensorrt::built_without;
 
 use super::{DefaultGpus, EngineObserver, EngineOptions, EngineReport, Profiles, gpus};
@@ -20,14 +20,14 @@ pub fn default_gpus(manifest: &Manifest) -> DefaultGpus {
 ///
 /// # Errors
 /// Always: this program has no TensorRT.
-pub fn check_builder(_: &EngineOptions) -> Result<(), Unavailable> {
-    Err(built_without().of_builder())
+pub fn check_builder(_: &EngineOptions) -> Result<(), NoBuilder> {
+    Err(NoBuilder(built_without()))
 }
 
 /// Whether an artifact is of use without the engines that failed to be built.
 #[must_use]
 pub fn leaves_graph(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.is::<Unavailable>())
+    error.chain().any(|cause| cause.is::<NoBuilder>())
 }
 
 /// Builds no engine.
@@ -40,7 +40,7 @@ pub fn build_engines(
     _: &EngineOptions,
     _: &dyn EngineObserver,
 ) -> Result<Vec<EngineReport>> {
-    Err(built_without().of_builder().into())
+    Err(NoBuilder(built_without()).into())
 }
 
 /// Puts no weights into engines.
@@ -48,5 +48,5 @@ pub fn build_engines(
 /// # Errors
 /// Always: this program has no TensorRT.
 pub fn refit_engines(_: &Artifact, _: Option<PathBuf>) -> Result<PathBuf> {
-    Err(built_without().of_builder().into())
+    Err(NoBuilder(built_without()).into())
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use planish_artifact::engine::{EngineManifest, LayerCounts};
 use planish_artifact::manifest::Manifest;
 use planish_artifact::{Artifact, files};
-use planish_runtimes::Unavailable;
+use planish_runtimes::NoBuilder;
 use planish_runtimes::tensorrt::{
     self, BuildError, BuildOptions, Built, CacheFile, CacheKind, ENTERPRISE, Library, PRODUCT, Plan, Profile, Progress,
     Severity, present,
@@ -31,9 +31,9 @@ pub fn default_gpus(manifest: &Manifest) -> DefaultGpus {
 ///
 /// # Errors
 /// When the library or a GPU that it needs is not there.
-pub fn check_builder(options: &EngineOptions) -> Result<(), Unavailable> {
+pub fn check_builder(options: &EngineOptions) -> Result<(), NoBuilder> {
     let library = Library::open(options.library.clone());
-    library.and_then(|library| tensorrt::check(library, &options.build)).map_err(Unavailable::of_builder)
+    library.and_then(|library| tensorrt::check(library, &options.build)).map_err(NoBuilder)
 }
 
 /// Whether an artifact is of use without the engines that failed to be built: this machine does not build them, or not with
@@ -42,7 +42,7 @@ pub fn check_builder(options: &EngineOptions) -> Result<(), Unavailable> {
 pub fn leaves_graph(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| match cause.downcast_ref::<BuildError>() {
         Some(error) => !matches!(error, BuildError::Write(_) | BuildError::Cancelled),
-        None => cause.is::<Unavailable>(),
+        None => cause.is::<NoBuilder>(),
     })
 }
 
@@ -83,7 +83,7 @@ fn build_parts(
     options: &EngineOptions,
     observer: &dyn EngineObserver,
 ) -> Result<Vec<EngineReport>> {
-    let library = Library::open(options.library.clone()).map_err(Unavailable::of_builder)?;
+    let library = Library::open(options.library.clone()).map_err(NoBuilder)?;
     let device = present().ok().and_then(|devices| devices.into_iter().next());
     let mut wanted_capabilities = options.build.capabilities.clone();
     if wanted_capabilities.is_empty() {
@@ -206,7 +206,7 @@ fn write_record(path: &Path, built: &Built) -> Result<BuildRecord> {
 fn error(error: BuildError, part: &str, file: &Path) -> anyhow::Error {
     let named = || PathBuf::from(format!("part `{part}`"));
     match error {
-        BuildError::Unavailable(unavailable) => unavailable.of_builder().into(),
+        BuildError::Unavailable(unavailable) => NoBuilder(unavailable).into(),
         BuildError::Refused { errors, .. } => BuildError::Refused { file: named(), errors }.into(),
         BuildError::Failed { reason, .. } => BuildError::Failed { file: named(), reason }.into(),
         BuildError::Profile { .. } => anyhow::Error::from(error).context(format!("part `{part}`")),

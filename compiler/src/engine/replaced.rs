@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use planish_artifact::manifest::Manifest;
-use planish_runtimes::Unavailable;
+use planish_runtimes::{NoBuilder, Unavailable};
 
 use super::{EngineOptions, check_builder, leaves_graph};
 
@@ -22,7 +22,7 @@ pub fn check_replaced(options: &EngineOptions, folder: &Path, force: bool) -> Re
         );
         return Err(with(missing.into(), &rest));
     }
-    Ok(Some(format!("{}; the artifact will have its ONNX files and profiles.json, and no engine", missing.reason)))
+    Ok(Some(format!("{}; the artifact will have its ONNX files and profiles.json, and no engine", missing.0.reason)))
 }
 
 /// Whether an artifact whose engines failed to be built takes its place without them.
@@ -39,8 +39,10 @@ fn has_engines(folder: &Path) -> bool {
 /// An error with what follows from it.
 #[must_use]
 pub fn with(error: anyhow::Error, rest: &str) -> anyhow::Error {
-    match error.downcast::<Unavailable>() {
-        Ok(missing) => Unavailable { remedy: format!("{}\n  {rest}", missing.remedy), ..missing }.into(),
+    match error.downcast::<NoBuilder>() {
+        Ok(NoBuilder(missing)) => {
+            NoBuilder(Unavailable { remedy: format!("{}\n  {rest}", missing.remedy), ..missing }).into()
+        }
         Err(error) => anyhow!("{error:#}\n  {rest}"),
     }
 }

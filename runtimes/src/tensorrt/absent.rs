@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use planish_ir::DType;
 
 use super::{LoadOptions, RUNTIME};
-use crate::{Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable};
+use crate::{
+    Arithmetic, Description, Format, Model, NoBuilder, Runtime, RuntimeError, Session, SessionOptions, Unavailable,
+};
 
 /// TensorRT, which this program was built without.
 pub struct TensorRt;
@@ -39,8 +41,8 @@ pub fn built_without() -> Unavailable {
 ///
 /// # Errors
 /// Always: this program has no TensorRT.
-pub fn builder(_: Option<PathBuf>) -> Result<Description, Unavailable> {
-    Err(built_without().of_builder())
+pub fn builder(_: Option<PathBuf>) -> Result<Description, NoBuilder> {
+    Err(NoBuilder(built_without()))
 }
 
 impl Runtime for TensorRt {

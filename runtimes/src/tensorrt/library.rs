@@ -10,7 +10,7 @@ use trtx_sys::get_tensorrt_version;
 use super::version::Version;
 use super::{ENTERPRISE, LIBRARY, LIBRARY_VARIABLE, PRODUCT, RUNTIME};
 use crate::find::{Place, Rule, Search, SharedLibrary};
-use crate::{Description, Unavailable};
+use crate::{Description, NoBuilder, Unavailable};
 
 /// Makes an object of a library; null when it cannot.
 pub(super) type Create = unsafe extern "C" fn(*mut c_void, i32) -> *mut c_void;
@@ -168,9 +168,9 @@ impl Library {
 ///
 /// # Errors
 /// Where the library was looked for, or what it lacks.
-pub fn builder(named: Option<PathBuf>) -> Result<Description, Unavailable> {
+pub fn builder(named: Option<PathBuf>) -> Result<Description, NoBuilder> {
     let found = Library::open(named).and_then(|library| library.builder().map(|_| library.description()));
-    found.map_err(Unavailable::of_builder)
+    found.map_err(NoBuilder)
 }
 
 /// Where users get it from.
