@@ -198,7 +198,8 @@ impl Artifact {
         options: SessionOptions,
     ) -> Result<Box<dyn Session>> {
         let (format, file) = self.file_for(part, runtime)?;
-        let mut session = runtime.load(Model::File(format, &file), options)?;
+        let interface = part.interface();
+        let mut session = runtime.load(Model::file(format, &file).with(&interface), options)?;
         self.check_unchanged()?;
         session.name_dimensions(&part.ports());
         Ok(session)

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use planish_eval::Tensor;
-use planish_ir::{DType, Dim, Graph, TensorType};
+use planish_ir::{DType, Dim, Graph, PartInterface, TensorType};
 
 use crate::profile::Profiler;
 use crate::value::RuntimeValue;
@@ -33,10 +33,17 @@ pub trait Runtime {
     /// When the runtime is unavailable, does not take this kind of model, or refuses it.
     fn load(&self, model: Model<'_>, options: SessionOptions) -> Result<Box<dyn Session>, RuntimeError>;
 
-    /// What loads models so that the time of each node is known; `None` where the runtime does not tell it.
-    fn profiler(&self) -> Option<&dyn Profiler> {
-        None
-    }
+    /// Whether it computes on a GPU.
+    fn is_on_gpu(&self) -> bool;
+
+    /// Whether sums of products of codes saturate where it computes them on this processor.
+    fn saturates(&self) -> bool;
+
+    /// What loads models so that the time of each node is known.
+    ///
+    /// # Errors
+    /// Where the runtime does not tell it: a sentence about what else does.
+    fn profiler(&self) -> Result<&dyn Profiler, &'static str>;
 }
 
 /// How a runtime computes operators of a floating-point type.
@@ -173,22 +180,44 @@ impl Format {
 #[derive(Clone, Copy)]
 pub enum Model<'a> {
     /// A file, with the files beside it that it points to.
-    File(Format, &'a Path),
+    File {
+        /// Its kind.
+        format: Format,
+        /// Where it is.
+        path: &'a Path,
+        /// What its inputs and outputs are; inferred from their names where nothing says it.
+        interface: Option<&'a PartInterface>,
+    },
     /// A graph in memory.
     Graph(&'a Graph),
 }
 
 impl<'a> Model<'a> {
-    /// An ONNX file.
+    /// A file of which nothing says what its inputs and outputs are.
+    #[must_use]
+    pub fn file(format: Format, path: &'a Path) -> Self {
+        Self::File { format, path, interface: None }
+    }
+
+    /// Such an ONNX file.
     #[must_use]
     pub fn onnx(path: &'a Path) -> Self {
-        Self::File(Format::ONNX, path)
+        Self::file(Format::ONNX, path)
+    }
+
+    /// The same file with what its inputs and outputs are. A graph in memory says that itself.
+    #[must_use]
+    pub fn with(self, interface: &'a PartInterface) -> Self {
+        match self {
+            Self::File { format, path, .. } => Self::File { format, path, interface: Some(interface) },
+            Self::Graph(graph) => Self::Graph(graph),
+        }
     }
 
     /// The error of a runtime that does not take this kind of model.
     pub(crate) fn not_taken(&self, runtime: &'static str, takes: &str) -> RuntimeError {
         let kind = match self {
-            Self::File(format, _) => format!("a file of format {}", format.name),
+            Self::File { format, .. } => format!("a file of format {}", format.name),
             Self::Graph(_) => "a graph in memory".to_owned(),
         };
         let reason = format!("it is {kind}, and the runtime takes {takes}");
@@ -199,7 +228,7 @@ impl<'a> Model<'a> {
 impl fmt::Display for Model<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Model::File(_, path) => write!(f, "{}", path.display()),
+            Model::File { path, .. } => write!(f, "{}", path.display()),
             Model::Graph(graph) => write!(f, "the graph `{}`", graph.name),
         }
     }

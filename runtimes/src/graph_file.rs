@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use planish_files::{FileError, Kind};
 use planish_ir::text::{ParseError, parse};
-use planish_ir::{Graph, VerifyError, Weight, WeightSource, verify};
+use planish_ir::{Graph, PartInterface, VerifyError, Weight, WeightSource, verify};
 use planish_onnx::{Places, WeightFile};
 
 /// A file is not a graph.
@@ -57,11 +57,19 @@ pub enum GraphFileError {
     },
 }
 
-/// The graph in a file.
+/// The graph in a file, whose names say what its inputs and outputs are.
 ///
 /// # Errors
 /// When the file cannot be read, is not a graph, or does not fit the files of weights beside it.
 pub fn load(path: &Path) -> Result<Graph, GraphFileError> {
+    load_with(path, None)
+}
+
+/// The same with what its inputs and outputs are, where that is known.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with(path: &Path, interface: Option<&PartInterface>) -> Result<Graph, GraphFileError> {
     let text = planish_files::read_text(path, &Kind::GRAPH)?;
     let places = Places::of(path);
     let opened: RefCell<HashMap<String, Arc<WeightFile>>> = RefCell::default();
@@ -77,7 +85,10 @@ pub fn load(path: &Path) -> Result<Graph, GraphFileError> {
     };
     let mut graph = parse(&text, &open).map_err(|source| GraphFileError::Text { path: path.to_owned(), source })?;
     drop(text);
-    planish_onnx::interface::state(&mut graph);
+    match interface {
+        Some(interface) => graph.interface = interface.clone(),
+        None => planish_onnx::interface::state(&mut graph),
+    }
     verify(&graph).map_err(|source| GraphFileError::Invariant { path: path.to_owned(), source })?;
     let sizes: HashMap<*const (), u64> =
         opened.borrow().values().map(|file| (Arc::as_ptr(file).cast(), file.bytes)).collect();

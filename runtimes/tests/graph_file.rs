@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use planish_eval::Tensor;
+use planish_ir::{InputRole, PartInterface};
 use planish_runtimes::{Format, Model, ReferenceRuntime, Runtime, SessionOptions, graph_file};
 use planish_testing::scratch;
 
@@ -50,10 +51,23 @@ fn a_graph_and_the_weights_beside_it_run() {
     assert_eq!(graph.to_string(), TEXT);
     let runtime = ReferenceRuntime::default();
     assert!(runtime.formats().contains(&Format::GRAPH));
-    let mut session = runtime.load(Model::File(Format::GRAPH, &path), SessionOptions::default()).unwrap();
+    let mut session = runtime.load(Model::file(Format::GRAPH, &path), SessionOptions::default()).unwrap();
     let x = Tensor::new(vec![1, 2], vec![1f32, 10.0]).unwrap();
     let outputs = session.run(&[("x", x)]).unwrap();
     assert_eq!(outputs[0].1.as_f32(), Some(&[32.0, 54.0, 76.0][..]));
+}
+
+/// What a manifest says of inputs and outputs counts, whatever their names are; without it names say it.
+#[test]
+fn the_interface_that_is_given_counts() {
+    let folder = scratch();
+    let text = "graph \"g\" {\n  input %input_ids: i64[b, s]\n  input %other: i64[b, s]\n  output y = %input_ids\n}\n";
+    let path = write(folder.path(), text);
+    let inferred = graph_file::load(&path).unwrap().interface;
+    assert_eq!((inferred.input("input_ids"), inferred.input("other")), (InputRole::TokenIds, InputRole::Other));
+    let inputs = [("input_ids".to_owned(), InputRole::Mask), ("other".to_owned(), InputRole::TokenIds)];
+    let interface = PartInterface { inputs: inputs.into(), ..PartInterface::default() };
+    assert_eq!(graph_file::load_with(&path, Some(&interface)).unwrap().interface, interface);
 }
 
 #[test]
@@ -69,7 +83,7 @@ fn what_is_missing_or_cut_off_is_named() {
         let message = refused(&path);
         let expected = format!("the weight `w` takes bytes 4 to 28 of w.weights, which has {length}");
         assert!(message.contains(&expected), "{message}");
-        let error = ReferenceRuntime::default().load(Model::File(Format::GRAPH, &path), SessionOptions::default());
+        let error = ReferenceRuntime::default().load(Model::file(Format::GRAPH, &path), SessionOptions::default());
         assert!(error.err().unwrap().to_string().contains(&expected));
     }
     fs::create_dir(folder.path().join("folder")).unwrap();

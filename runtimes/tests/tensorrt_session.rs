@@ -75,7 +75,7 @@ impl Fake {
         let warn = |text: &str| WARNINGS.lock().unwrap().push(text.to_owned());
         let options = LoadOptions { keep_kernels: false, kernel_specialization, warn, ..LoadOptions::default() };
         let runtime = TensorRt::new(Some(self.tensorrt.clone())).options(options);
-        runtime.load(Model::File(Format::ENGINE, &self.engine), SessionOptions::default())
+        runtime.load(Model::file(Format::ENGINE, &self.engine), SessionOptions::default())
     }
 }
 
@@ -230,7 +230,7 @@ fn a_gpu_without_engines_is_refused_before_anything_is_loaded() {
     let missing = PathBuf::from("/nonexistent/libtensorrt_rtx.so");
     for library in [&fake.tensorrt, &missing] {
         let runtime = TensorRt::new(Some(library.clone()));
-        let model = Model::File(Format::ENGINE, &fake.engine);
+        let model = Model::file(Format::ENGINE, &fake.engine);
         let RuntimeError::Unavailable(refused) = runtime.load(model, SessionOptions::default()).err().unwrap() else {
             unreachable!()
         };

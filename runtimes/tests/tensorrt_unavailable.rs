@@ -13,7 +13,7 @@ use planish_testing::{scratch, skipped};
 
 fn unavailable(library: &Path) -> Unavailable {
     let runtime = TensorRt::new(Some(library.to_owned()));
-    let model = Model::File(Format::ENGINE, Path::new("model.engine"));
+    let model = Model::file(Format::ENGINE, Path::new("model.engine"));
     let error = runtime.load(model, SessionOptions::default()).err().unwrap();
     let checked = runtime.check().unwrap_err();
     assert!(matches!(error, RuntimeError::Unavailable(same) if same == checked));

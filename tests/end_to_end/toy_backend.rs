@@ -14,7 +14,7 @@ use planish_ir::{DType, Graph, Weight};
 use planish_onnx::{DEFAULT_OPSET, ImportOptions};
 use planish_passes::{Kernels, Target};
 use planish_runtimes::{
-    Arithmetic, Description, Format, Model, ReferenceRuntime, Runtime, RuntimeError, Session, SessionOptions,
+    Arithmetic, Description, Format, Model, Profiler, ReferenceRuntime, Runtime, RuntimeError, Session, SessionOptions,
     Unavailable,
 };
 
@@ -88,9 +88,21 @@ impl Runtime for ToyRuntime {
         Arithmetic::Rounded
     }
 
+    fn is_on_gpu(&self) -> bool {
+        false
+    }
+
+    fn saturates(&self) -> bool {
+        false
+    }
+
+    fn profiler(&self) -> Result<&dyn Profiler, &'static str> {
+        Err("nothing profiles it")
+    }
+
     fn load(&self, model: Model<'_>, options: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
         match model {
-            Model::File(FORMAT, path) => ReferenceRuntime::default().load(Model::onnx(path), options),
+            Model::File { format: FORMAT, path, .. } => ReferenceRuntime::default().load(Model::onnx(path), options),
             other => panic!("{other} is not a toy"),
         }
     }

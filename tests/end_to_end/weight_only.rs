@@ -263,7 +263,9 @@ fn the_last_entry_that_names_a_weight_counts() {
     let bits = |keep: &[&str]| {
         let keep: Vec<String> = keep.iter().map(|keep| format!("--keep={keep}")).collect();
         let words: Vec<&str> = ["--int4"].into_iter().chain(keep.iter().map(String::as_str)).collect();
-        let (_folder, out) = artifact(&golden("llama"), &words);
+        let folder = scratch();
+        let out = folder.path().join("out");
+        planish_compile(&golden("llama"), &out, &words).exits(0, &[]);
         let of = |name: &str| {
             let weights = weights(&out);
             let planned = weights.iter().find(|planned| planned.weight.contains(name)).unwrap();

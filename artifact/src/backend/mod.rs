@@ -9,6 +9,7 @@ mod graph;
 mod memory;
 mod runtimes;
 mod temporary;
+mod variant;
 
 use std::fmt;
 
@@ -17,15 +18,18 @@ use planish_passes::{ONNX, ORT, ORT_CUDA, TRT, Target};
 use planish_runtimes::Runtime;
 
 use crate::precision::PrecisionName;
+use crate::recipe::Precision::{F32, Fp16, Int4, Int8, Int8Weights};
 use crate::verification::Tolerances;
 
 pub use cores::Cores;
 pub use emitter::{EmitOptions, Emitted, Emitter, OnnxEmitter};
 pub use graph::GraphEmitter;
 pub use memory::available_memory;
-pub use runtimes::{RuntimeSettings, is_on_gpu, lacks, other_profiler, runtime_named, saturates, spelled};
+pub use runtimes::{RuntimeSettings, is_on_gpu, lacks, runtime_named, saturates, spelled};
 pub use temporary::TemporaryFiles;
+pub use variant::Variant;
 
+use Variant::{DynamicInt8, Of, Unfused};
 use runtimes::{cpu, cuda, interpreter, native, native_baseline, native_emulator, tensorrt};
 
 /// What graphs are compiled for, and what is done with them.
@@ -125,14 +129,13 @@ pub static LOCAL: &Backend = &ONNX_RUNTIME;
 pub static PORTABLE: &Backend = &ANY_ONNX;
 
 /// What a bench of a checkpoint compares where nothing is named: on GPUs the baseline, the runtime of planish and ONNX
-/// Runtime, then the processor with the slowest first. A backend, the place of a runtime among its runtimes, and the names
-/// of the forms.
-pub static USUAL: &[(&Backend, usize, &[&str])] = &[
-    (&CUDA, 1, &["f32", "fp16"]),
-    (&CUDA, 0, &["f32", "fp16", "int8"]),
-    (&ONNX_RUNTIME_CUDA, 0, &["f32", "fp16"]),
-    (&ANY_ONNX, 0, &["unfused"]),
-    (&ONNX_RUNTIME, 0, &["f32", "fp16", "int8-dynamic", "int8", "int8-weights", "int4"]),
+/// Runtime, then the processor with the slowest first. A backend, the place of a runtime among its runtimes, and the forms.
+pub static USUAL: &[(&Backend, usize, &[Variant])] = &[
+    (&CUDA, 1, &[Of(F32), Of(Fp16)]),
+    (&CUDA, 0, &[Of(F32), Of(Fp16), Of(Int8)]),
+    (&ONNX_RUNTIME_CUDA, 0, &[Of(F32), Of(Fp16)]),
+    (&ANY_ONNX, 0, &[Unfused]),
+    (&ONNX_RUNTIME, 0, &[Of(F32), Of(Fp16), DynamicInt8, Of(Int8), Of(Int8Weights), Of(Int4)]),
 ];
 
 impl PartialEq for Backend {

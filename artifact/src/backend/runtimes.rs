@@ -156,21 +156,16 @@ pub fn spelled(dtype: DType) -> String {
 /// Whether a runtime computes on a GPU.
 #[must_use]
 pub fn is_on_gpu(runtime: &str) -> bool {
-    ["trt", "ort-cuda", "cuda", "cuda-baseline"].contains(&runtime)
+    has(runtime, |runtime| runtime.is_on_gpu())
 }
 
 /// Whether sums of products of codes saturate where a runtime computes them on this processor.
 #[must_use]
 pub fn saturates(runtime: &str) -> bool {
-    runtime == cpu(&RuntimeSettings::default()).name() && planish_runtimes::ort::saturates()
+    has(runtime, |runtime| runtime.saturates())
 }
 
-/// What tells the times of nodes where a runtime does not.
-pub fn other_profiler(runtime: &str) -> &'static str {
-    match runtime {
-        planish_runtimes::tensorrt::RUNTIME => {
-            "`trtexec --loadEngine=FILE --dumpProfile --separateProfileRun` profiles an engine"
-        }
-        _ => "Nsight Systems profiles kernels on a GPU",
-    }
+/// Whether there is a runtime of a name, and it has a property.
+fn has(runtime: &str, property: impl Fn(&dyn Runtime) -> bool) -> bool {
+    runtime_named(runtime).is_ok_and(|make| property(make(&RuntimeSettings::default()).as_ref()))
 }

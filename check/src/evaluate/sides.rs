@@ -87,7 +87,8 @@ impl Side {
             Pipeline::new(passes).run(&mut graph, &mut |_, _| {})?;
             let file = files.emit(backend, &graph, part.name, opset)?;
             let manifest = interface(part, &part.graph);
-            let mut session = runtime.load(Model::File(backend.emitter.format(), &file), options)?;
+            let model = Model::file(backend.emitter.format(), &file).with(&part.graph.interface);
+            let mut session = runtime.load(model, options)?;
             session.name_dimensions(&manifest.ports());
             parts.push(LoadedPart { manifest, session });
         }

@@ -166,6 +166,6 @@ fn imported(file: &OnnxFile, graph: &Graph, runtime: &OnnxRuntime) -> Result<Box
     let files = TemporaryFiles::create("planish-verification")?;
     let written = files.emit(backend, &plain, "model", file.opset)?;
     // ONNX Runtime has the files open for as long as it needs them.
-    let model = Model::File(backend.emitter.format(), &written);
+    let model = Model::file(backend.emitter.format(), &written).with(&graph.interface);
     Ok(runtime.load(model, SessionOptions { threads: file.threads })?)
 }

@@ -59,7 +59,8 @@ impl Sessions {
             let canonical = canonical(&part.graph, opset)?;
             let graph = observing(&canonical, part.name, opset, Some(backend.target), wanted)?;
             let file = files.emit(backend, &graph, part.name, opset)?;
-            let session = runtime.load(Model::File(backend.emitter.format(), &file), threads)?;
+            let model = Model::file(backend.emitter.format(), &file).with(&graph.interface);
+            let session = runtime.load(model, threads)?;
             sessions.add(part.name, session, &canonical);
         }
         sessions._files = Some(files);

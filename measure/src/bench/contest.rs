@@ -239,12 +239,13 @@ impl Contest {
                 for (runtime, _) in places {
                     let (runtime, bytes) = (runtime.as_ref(), artifact.bytes(part));
                     let (format, file) = artifact.file_for(part, runtime)?;
-                    let model = Model::File(format, &file);
+                    let interface = part.interface();
+                    let model = Model::file(format, &file).with(&interface);
                     let (label, precision) = (&entrant.label, &entrant.precision);
                     let settings = artifact.settings(&self.settings);
                     let loaded = match options.isolate {
                         true => {
-                            let start = Start::new(runtime, format, &file, options.threads, &settings);
+                            let start = Start::new(runtime, format, &file, options.threads, &settings).of_part(part);
                             let apart = Apart::start(start, runtime.name());
                             apart.map(|apart| Contestant::apart(label, precision, apart, bytes, tolerances))
                         }

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
-use planish_artifact::backend::{Backend, LOCAL, MakeRuntime, PORTABLE};
+use planish_artifact::backend::{Backend, LOCAL, MakeRuntime, PORTABLE, Variant};
 use planish_artifact::files::digest;
 use planish_artifact::manifest::{File, Manifest, PartManifest, SourceManifest};
 use planish_artifact::package::RuntimePackage;
-use planish_artifact::recipe::{Precision, Recipe};
+use planish_artifact::recipe::Precision;
 use planish_artifact::split::Split;
 use planish_artifact::verification::{Basis, Tolerances, is_quantized, of_codes};
 use planish_compiler::calibrate::{CalibrateOptions, Calibration};
@@ -241,49 +241,6 @@ pub struct Form {
     pub variant: Variant,
     /// Where it runs, if not on the runtime of the backend.
     pub runtime: Option<MakeRuntime>,
-}
-
-/// The operators of a form and their precision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Variant {
-    /// float32, each operator by itself.
-    Unfused,
-    /// INT8 with scales of activations that each run computes.
-    DynamicInt8,
-    /// What `compile --precision` makes of it; INT8 with scales of activations from data.
-    Of(Precision),
-}
-
-impl Variant {
-    /// Every variant.
-    pub const ALL: [Self; 8] = [
-        Self::Unfused,
-        Self::Of(Precision::F32),
-        Self::Of(Precision::Fp16),
-        Self::Of(Precision::Bf16),
-        Self::DynamicInt8,
-        Self::Of(Precision::Int8),
-        Self::Of(Precision::Int4),
-        Self::Of(Precision::Int8Weights),
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unfused => "unfused",
-            Self::DynamicInt8 => "int8-dynamic",
-            Self::Of(precision) => precision.name(),
-        }
-    }
-
-    fn recipe(self) -> Recipe {
-        match self {
-            Self::Unfused => Recipe::default(),
-            Self::DynamicInt8 => Recipe::of(Precision::Int8),
-            Self::Of(precision) => Recipe::of(precision),
-        }
-    }
 }
 
 /// A word of a command line of a shell.

@@ -47,6 +47,8 @@ use std::time::Duration;
 
 pub(crate) use apart::Apart;
 pub(crate) use clock::wait_until_idle;
+pub use planish_artifact::backend::Variant;
+
 pub use contest::{Contest, UNEVALUATED};
 pub use contestant::{Contestant, Load};
 pub use device::{DeviceLatency, Metric, device_table};
@@ -55,7 +57,7 @@ pub use document::{
     Accuracy, Cell, CellOptions, CellShape, Document, Memory, ModelId, SCHEMA, Status, Throughput, Tool, Warmup,
     Workload,
 };
-pub use entrant::{Entrant, Form, Variant};
+pub use entrant::{Entrant, Form};
 pub use environment::{Cpu, Environment};
 pub use figures::{Batches, Bound, Energy, Generation, Meter, Padding, Peaks, Roofline, Work};
 pub use gpu::GpuRuns;

@@ -29,14 +29,17 @@ pub(super) fn record_group(
     for Member { entrant, places, .. } in group {
         for (runtime, _) in places {
             for (index, part) in reference.parts.iter().enumerate() {
-                let (format, file) = entrant.artifact.file_for(entrant.artifact.part(&part.name)?, runtime.as_ref())?;
+                let own = entrant.artifact.part(&part.name)?;
+                let (format, file) = entrant.artifact.file_for(own, runtime.as_ref())?;
+                let interface = own.interface();
+                let model = Model::file(format, &file).with(&interface);
                 for run in runs.iter().filter(|run| run.part == index) {
                     let is_of_run = |cell: &&mut Cell| {
                         let own = cell.model.id == entrant.label && cell.backend == runtime.name();
                         own && cell.shape == run.shape && cell.status == Status::Measured
                     };
                     let Some(cell) = cells.iter_mut().find(is_of_run) else { continue };
-                    if !record(runtime.as_ref(), Model::File(format, &file), session, &run.inputs, cell)? {
+                    if !record(runtime.as_ref(), model, session, &run.inputs, cell)? {
                         observer
                             .note(&format!("the runtime `{}` does not tell the times of operators", runtime.name()));
                     }
@@ -58,7 +61,7 @@ fn record(
     inputs: &[(String, Tensor)],
     cell: &mut Cell,
 ) -> Result<bool> {
-    let Some(profiler) = runtime.profiler() else { return Ok(false) };
+    let Ok(profiler) = runtime.profiler() else { return Ok(false) };
     let folder = Draft::temporary("planish-bench-operators")?;
     let mut session = profiler.load_profiled(model, options, folder.folder())?;
     let own = |name: &str| session.inputs().iter().any(|port| port.name == name);

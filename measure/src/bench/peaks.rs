@@ -102,7 +102,7 @@ fn product(threads: usize, settings: &RuntimeSettings, int8: bool) -> Result<f64
     let files = TemporaryFiles::create("planish-peaks")?;
     let file = files.emit(LOCAL, &graph, "product", DEFAULT_OPSET)?;
     let runtime = LOCAL.runtime(settings);
-    let mut session = runtime.load(Model::File(Format::ONNX, &file), SessionOptions { threads })?;
+    let mut session = runtime.load(Model::file(Format::ONNX, &file), SessionOptions { threads })?;
     let x = (0..rows * inner).map(|at| (at % 251) as f32 / 251.0 - 0.5).collect::<Vec<_>>();
     let x = Tensor::new(vec![rows, inner], x).context("the operand of a product")?;
     session.bind(&[("x", x)])?;

@@ -8,8 +8,8 @@ use planish_data::inputs::session_specs;
 use planish_eval::Tensor;
 use planish_ir::{DType, text};
 use planish_runtimes::{
-    Arithmetic, Description, Format, Model, Port, ReferenceRuntime, Runtime, RuntimeError, RuntimeValue, Session,
-    SessionOptions, Unavailable,
+    Arithmetic, Description, Format, Model, Port, Profiler, ReferenceRuntime, Runtime, RuntimeError, RuntimeValue,
+    Session, SessionOptions, Unavailable,
 };
 
 use super::{BenchObserver, BenchOptions, Cell, Contestant, Measured, ReferenceModel, ReferencePart, sweep, table};
@@ -40,6 +40,18 @@ impl Runtime for Replays {
 
     fn arithmetic(&self, _: DType) -> Arithmetic {
         Arithmetic::Rounded
+    }
+
+    fn is_on_gpu(&self) -> bool {
+        false
+    }
+
+    fn saturates(&self) -> bool {
+        false
+    }
+
+    fn profiler(&self) -> Result<&dyn Profiler, &'static str> {
+        Err("nothing profiles it")
     }
 
     fn load(&self, model: Model<'_>, options: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use planish_artifact::Artifact;
 use planish_artifact::backend::{self, BACKENDS, RuntimeSettings, runtime_named};
-use planish_artifact::manifest::Manifest;
+use planish_artifact::manifest::{Manifest, PartManifest};
 use planish_artifact::value::ValueInfo;
 use planish_data::inputs::tensor_file;
 use planish_eval::Tensor;
@@ -28,6 +28,9 @@ pub const WORKER: &str = "bench-worker";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
     what: What,
+    /// What the inputs and outputs of a file are, where its artifact says it.
+    #[serde(default)]
+    part: Option<Box<PartManifest>>,
     runtime: String,
     threads: usize,
     sleeping: bool,
@@ -138,6 +141,12 @@ impl Start {
         Self::of(what, runtime, threads, settings)
     }
 
+    /// The same of a part of an artifact, whose roles of inputs and outputs are known.
+    pub(crate) fn of_part(self, part: &PartManifest) -> Self {
+        let roles = PartManifest { precision: None, quantization: None, coverage: None, weights: None, ..part.clone() };
+        Self { part: Some(Box::new(roles)), ..self }
+    }
+
     /// An artifact that generates text.
     pub(super) fn language_model(
         artifact: &Artifact,
@@ -153,6 +162,7 @@ impl Start {
     fn of(what: What, runtime: &dyn Runtime, threads: usize, settings: &RuntimeSettings) -> Self {
         Self {
             what,
+            part: None,
             runtime: runtime.name().to_owned(),
             threads,
             sleeping: settings.sleeping,
@@ -195,7 +205,10 @@ impl Start {
                 let known = runtime.formats().iter().find(|known| known.name == *format);
                 let known = *known.with_context(|| format!("{} takes no files of format {format}", self.runtime))?;
                 let options = SessionOptions { threads: self.threads };
-                Loaded::Session(runtime.load(Model::File(known, file), options)?)
+                let interface = self.part.as_ref().map(|part| part.interface());
+                let model = Model::file(known, file);
+                let model = interface.as_ref().map_or(model, |interface| model.with(interface));
+                Loaded::Session(runtime.load(model, options)?)
             }
             What::LanguageModel { folder, manifest, caching } => {
                 let backend = backend::find(&manifest.target, BACKENDS).context("the target is not known")?;

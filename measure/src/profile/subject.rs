@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use planish_artifact::backend::{Backend, LOCAL, other_profiler};
+use planish_artifact::backend::{Backend, LOCAL};
 use planish_artifact::{Artifact, MANIFEST, runtime};
 use planish_check::verify::input_specs;
 use planish_compiler::source::SourceModel;
@@ -110,9 +110,10 @@ impl Subject {
     pub(super) fn start(&self, part: &str, options: &ProfileOptions) -> Result<Start> {
         match &self.source {
             Source::Artifact(artifact) => {
-                let (format, file) = artifact.file_for(artifact.part(part)?, self.runtime.as_ref())?;
+                let part = artifact.part(part)?;
+                let (format, file) = artifact.file_for(part, self.runtime.as_ref())?;
                 let settings = artifact.settings(&options.settings);
-                Ok(Start::new(self.runtime.as_ref(), format, &file, options.threads, &settings))
+                Ok(Start::new(self.runtime.as_ref(), format, &file, options.threads, &settings).of_part(part))
             }
             Source::Onnx(path, _) => Ok(self.start_of(path, options)),
         }
@@ -141,8 +142,10 @@ impl Subject {
         let profiler = profiler(self.runtime.as_ref())?;
         match &self.source {
             Source::Artifact(artifact) => {
-                let (format, file) = artifact.file_for(artifact.part(part)?, self.runtime.as_ref())?;
-                Ok(profiler.load_profiled(Model::File(format, &file), options, folder)?)
+                let part = artifact.part(part)?;
+                let (format, file) = artifact.file_for(part, self.runtime.as_ref())?;
+                let interface = part.interface();
+                Ok(profiler.load_profiled(Model::file(format, &file).with(&interface), options, folder)?)
             }
             Source::Onnx(path, _) => Ok(profiler.load_profiled(Model::onnx(path), options, folder)?),
         }
@@ -188,8 +191,7 @@ impl Subject {
 /// What records the runs of a runtime.
 fn profiler(runtime: &dyn Runtime) -> Result<&dyn Profiler, Unprofiled> {
     let name = runtime.name();
-    runtime.profiler().ok_or_else(|| {
-        let other = other_profiler(name);
+    runtime.profiler().map_err(|other| {
         Unprofiled(format!(
             "the runtime `{name}` does not tell the times of nodes: --runtime ort and --runtime reference do, for artifacts \
              with ONNX files, and --runtime cuda does, for artifacts for target cuda; {other}"

@@ -146,8 +146,16 @@ impl Runtime for Cuda {
         Ok(Box::new(self.session(model, true)?))
     }
 
-    fn profiler(&self) -> Option<&dyn Profiler> {
-        Some(self)
+    fn is_on_gpu(&self) -> bool {
+        matches!(self, Self::Fused | Self::Baseline)
+    }
+
+    fn saturates(&self) -> bool {
+        false
+    }
+
+    fn profiler(&self) -> Result<&dyn Profiler, &'static str> {
+        Ok(self)
     }
 }
 
@@ -170,8 +178,10 @@ impl Cuda {
         let failed = |reason| RuntimeError::Failed { runtime: name, action: "load", model: model.to_string(), reason };
         let graph = match model {
             Model::Graph(graph) => graph.clone(),
-            Model::File(Format::GRAPH, path) => graph_file::load(path).map_err(|e| failed(with_causes(&e)))?,
-            Model::File(..) => return Err(model.not_taken(self.name(), "graphs of planish")),
+            Model::File { format: Format::GRAPH, path, interface } => {
+                graph_file::load_with(path, interface).map_err(|e| failed(with_causes(&e)))?
+            }
+            Model::File { .. } => return Err(model.not_taken(self.name(), "graphs of planish")),
         };
         let target = Target::of(self.style(), device.as_ref()).map_err(failed)?;
         GraphSession::load(name, model.to_string(), graph, device, target, record)
@@ -203,7 +213,15 @@ impl Runtime for WithoutGraphs {
         Ok(Box::new(self.0.session(model, false)?))
     }
 
-    fn profiler(&self) -> Option<&dyn Profiler> {
+    fn is_on_gpu(&self) -> bool {
+        self.0.is_on_gpu()
+    }
+
+    fn saturates(&self) -> bool {
+        self.0.saturates()
+    }
+
+    fn profiler(&self) -> Result<&dyn Profiler, &'static str> {
         self.0.profiler()
     }
 }

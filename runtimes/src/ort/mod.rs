@@ -23,7 +23,7 @@ pub(crate) use tensor::OrtValue;
 
 use crate::find::{Search, SharedLibrary};
 use crate::ort::library::Loaded;
-use crate::ort::session::OrtSession;
+use crate::ort::session::{File, OrtSession};
 use crate::{
     Arithmetic, Description, Format, Model, ProfiledSession, Profiler, Runtime, RuntimeError, Session, SessionOptions,
     Unavailable,
@@ -187,10 +187,11 @@ impl OnnxRuntime {
         profile: Option<&Path>,
     ) -> Result<OrtSession, RuntimeError> {
         let loaded = self.loaded()?;
-        let Model::File(Format::ONNX, path) = model else {
+        let Model::File { format: Format::ONNX, path, interface } = model else {
             return Err(model.not_taken(self.name(), "ONNX files; graphs run on `reference`"));
         };
-        OrtSession::load(&loaded.environment, self.provider, path, options.threads, self.options, profile)
+        let file = File { path, interface, profile };
+        OrtSession::load(&loaded.environment, self.provider, file, options.threads, self.options)
     }
 }
 
@@ -220,9 +221,20 @@ impl Runtime for OnnxRuntime {
         Ok(Box::new(self.session(model, options, None)?))
     }
 
-    fn profiler(&self) -> Option<&dyn Profiler> {
-        // Its times of nodes on a device are those of the processor that starts kernels.
-        (self.provider == Provider::Cpu).then_some(self)
+    fn is_on_gpu(&self) -> bool {
+        self.provider == Provider::Cuda
+    }
+
+    fn saturates(&self) -> bool {
+        self.provider == Provider::Cpu && saturates()
+    }
+
+    fn profiler(&self) -> Result<&dyn Profiler, &'static str> {
+        match self.provider {
+            Provider::Cpu => Ok(self),
+            // Its times of nodes are those of the processor that starts kernels.
+            Provider::Cuda => Err("Nsight Systems profiles kernels on a GPU"),
+        }
     }
 }
 

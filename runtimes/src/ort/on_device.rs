@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use crate::find::Search;
     use crate::ort::device::Copies;
-    use crate::ort::session::OrtSession;
+    use crate::ort::session::{File, OrtSession};
     use crate::ort::{LIBRARY, OrtOptions, Provider, library};
     use crate::{RuntimeValue, Session as _};
 
@@ -209,8 +209,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
         write_model(&path);
-        let session =
-            || OrtSession::load(&loaded.environment, Provider::Cpu, &path, 1, OrtOptions::default(), None).unwrap();
+        let file = File { path: &path, interface: None, profile: None };
+        let session = || OrtSession::load(&loaded.environment, Provider::Cpu, file, 1, OrtOptions::default()).unwrap();
         [session().on_device(Copies::Host), session()]
     }
 

@@ -51,23 +51,34 @@ enum Bound {
     Device(Box<DeviceBound>),
 }
 
-/// What the tensors of a model are.
-fn interface(inputs: &[Port], outputs: &[Port]) -> PartInterface {
+/// A file that is loaded.
+#[derive(Clone, Copy)]
+pub(crate) struct File<'a> {
+    /// Where it is.
+    pub(crate) path: &'a Path,
+    /// What its inputs and outputs are, where that is known.
+    pub(crate) interface: Option<&'a PartInterface>,
+    /// What ONNX Runtime records its runs for: a file whose name begins with this.
+    pub(crate) profile: Option<&'a Path>,
+}
+
+/// What the tensors of a model are, by their names.
+fn inferred(inputs: &[Port], outputs: &[Port]) -> PartInterface {
     let [inputs, outputs] = [inputs, outputs]
         .map(|ports| ports.iter().map(|port| (port.name.as_str(), Some(&port.ty))).collect::<Vec<_>>());
     planish_onnx::interface::infer(PartRole::Model, &inputs, &outputs)
 }
 
 impl OrtSession {
-    /// Loads a file. With `profile` ONNX Runtime records its runs for a file whose name begins with this.
+    /// Loads a file.
     pub(crate) fn load(
         environment: &Environment,
         provider: Provider,
-        path: &Path,
+        file: File<'_>,
         threads: usize,
         options: OrtOptions,
-        profile: Option<&Path>,
     ) -> Result<Self, RuntimeError> {
+        let File { path, interface, profile } = file;
         let (runtime, model) = (provider.runtime(), path.display().to_string());
         let failed = |reason: String| RuntimeError::Failed { runtime, action: "load", model: model.clone(), reason };
         let stream = match provider {
@@ -92,9 +103,9 @@ impl OrtSession {
         let outputs = ports(inner.outputs()).map_err(|reason| failed(format!("the output {reason}")))?;
         let in_place =
             inner.metadata().ok().and_then(|metadata| metadata.custom(CACHE_ENTRY)).as_deref() == Some(IN_PLACE);
-        let interface = interface(&inputs, &outputs);
+        let interface = interface.cloned().unwrap_or_else(|| inferred(&inputs, &outputs));
         let caches = if in_place { pairs(&interface, &inputs, &outputs) } else { Vec::new() };
-        let tokens = inputs.iter().position(|port| interface.input(&port.name) == InputRole::TokenIds);
+        let tokens = inputs.iter().position(|port| interface.input(&port.name).is_token_ids());
         let device = match stream.clone().filter(|_| caches.is_empty()) {
             Some(stream) => {
                 let memory = DeviceMemory::of(&inner, Copies::Cuda(stream)).map_err(|e| failed(e.to_string()))?;

@@ -50,8 +50,16 @@ impl Runtime for ReferenceRuntime {
         Ok(Box::new(self.session(model, options)?))
     }
 
-    fn profiler(&self) -> Option<&dyn Profiler> {
-        Some(self)
+    fn is_on_gpu(&self) -> bool {
+        false
+    }
+
+    fn saturates(&self) -> bool {
+        false
+    }
+
+    fn profiler(&self) -> Result<&dyn Profiler, &'static str> {
+        Ok(self)
     }
 }
 
@@ -72,9 +80,15 @@ impl ReferenceRuntime {
             |reason: String| RuntimeError::Failed { runtime: NAME, action: "load", model: model.to_string(), reason };
         let graph = match model {
             Model::Graph(graph) => graph.clone(),
-            Model::File(Format::ONNX, path) => planish_onnx::import(path).map_err(|e| failed(with_causes(&e)))?.graph,
-            Model::File(Format::GRAPH, path) => graph_file::load(path).map_err(|e| failed(with_causes(&e)))?,
-            Model::File(..) => return Err(model.not_taken(NAME, "ONNX files, graphs of planish and graphs in memory")),
+            Model::File { format: Format::ONNX, path, .. } => {
+                planish_onnx::import(path).map_err(|e| failed(with_causes(&e)))?.graph
+            }
+            Model::File { format: Format::GRAPH, path, interface } => {
+                graph_file::load_with(path, interface).map_err(|e| failed(with_causes(&e)))?
+            }
+            Model::File { .. } => {
+                return Err(model.not_taken(NAME, "ONNX files, graphs of planish and graphs in memory"));
+            }
         };
         let pool = match options.threads {
             0 => None,

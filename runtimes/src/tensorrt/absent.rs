@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use planish_ir::DType;
 
-use super::{LoadOptions, RUNTIME};
+use super::{LoadOptions, OTHER_PROFILER, RUNTIME};
 use crate::{
-    Arithmetic, Description, Format, Model, NoBuilder, Runtime, RuntimeError, Session, SessionOptions, Unavailable,
+    Arithmetic, Description, Format, Model, NoBuilder, Profiler, Runtime, RuntimeError, Session, SessionOptions,
+    Unavailable,
 };
 
 /// TensorRT, which this program was built without.
@@ -64,5 +65,17 @@ impl Runtime for TensorRt {
 
     fn load(&self, _: Model<'_>, _: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
         Err(built_without().into())
+    }
+
+    fn is_on_gpu(&self) -> bool {
+        true
+    }
+
+    fn saturates(&self) -> bool {
+        false
+    }
+
+    fn profiler(&self) -> Result<&dyn Profiler, &'static str> {
+        Err(OTHER_PROFILER)
     }
 }

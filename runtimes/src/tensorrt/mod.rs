@@ -98,6 +98,9 @@ pub const PRODUCT: &str = if ENTERPRISE { "TensorRT" } else { "TensorRT-RTX" };
 /// The name of the runtime on the command line.
 pub const RUNTIME: &str = "trt";
 
+/// What tells the times of the layers of an engine.
+const OTHER_PROFILER: &str = "`trtexec --loadEngine=FILE --dumpProfile --separateProfileRun` profiles an engine";
+
 /// The environment variable that names the file or folder of TensorRT's shared library.
 pub const LIBRARY_VARIABLE: &str = "PLANISH_TRT_LIB";
 

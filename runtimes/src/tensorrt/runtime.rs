@@ -7,8 +7,10 @@ use planish_ir::DType;
 use super::library::Library;
 use super::load_options::LoadOptions;
 use super::session::EngineSession;
-use super::{RUNTIME, gpu};
-use crate::{Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable};
+use super::{OTHER_PROFILER, RUNTIME, gpu};
+use crate::{
+    Arithmetic, Description, Format, Model, Profiler, Runtime, RuntimeError, Session, SessionOptions, Unavailable,
+};
 
 /// TensorRT on the first GPU.
 pub struct TensorRt {
@@ -51,12 +53,24 @@ impl Runtime for TensorRt {
     }
 
     fn load(&self, model: Model<'_>, _: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
-        let Model::File(Format::ENGINE, path) = model else {
+        let Model::File { format: Format::ENGINE, path, .. } = model else {
             return Err(model.not_taken(self.name(), "engines"));
         };
         refuse_present()?;
         let library = Library::open(self.library.clone())?;
         Ok(Box::new(EngineSession::load(library, path, &self.options)?))
+    }
+
+    fn is_on_gpu(&self) -> bool {
+        true
+    }
+
+    fn saturates(&self) -> bool {
+        false
+    }
+
+    fn profiler(&self) -> Result<&dyn Profiler, &'static str> {
+        Err(OTHER_PROFILER)
     }
 }
 
