@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read what they wrote"))]
 
+pub mod apart;
 pub mod bench;
 pub mod inspect;
 pub mod profile;

@@ -98,7 +98,7 @@ enum Command {
     Generate(generate::Arguments),
     Bench(Box<bench::Arguments>),
     /// A process of `planish bench --isolate`
-    #[command(name = planish_measure::bench::WORKER, hide = true)]
+    #[command(name = planish_measure::apart::WORKER, hide = true)]
     BenchWorker,
     Profile(profile::Arguments),
     Runtimes(runtimes::Arguments),
@@ -229,7 +229,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Run(arguments) => run::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
         Command::Bench(arguments) => bench::run(*arguments),
-        Command::BenchWorker => planish_measure::bench::serve(warn),
+        Command::BenchWorker => planish_measure::apart::serve(warn),
         Command::Profile(arguments) => profile::run(arguments),
         Command::Runtimes(arguments) => runtimes::run(arguments),
         Command::Passes(arguments) => passes::run(arguments),

@@ -19,7 +19,6 @@ use planish_eval::{Limits, Tensor};
 use planish_models::Part;
 use planish_runtimes::{Model, Port, ReferenceRuntime, Runtime, SessionOptions, check_inputs};
 
-use super::apart::Apart;
 use super::generation::generate;
 use super::groups::{Group, Groups, Member, Place, takes_sequences, unmeasured};
 use super::lengths::lengths;
@@ -29,11 +28,11 @@ use super::peaks::add_rooflines;
 use super::recommend::recommend;
 use super::reference_cache::ReferenceCache;
 use super::watching::{Checking, Once, Watching};
-use super::worker::Start;
 use super::{
     BenchObserver, BenchOptions, Cell, Contestant, Document, Entrant, Environment, ReferenceModel, ReferencePart,
     Status, Workload, gpu, sweep,
 };
+use crate::apart::{Apart, Start};
 
 /// What is measured, and where.
 pub struct Contest {

@@ -7,8 +7,8 @@ use planish_ir::Graph;
 use planish_runtimes::{Model, Runtime, RuntimeError, Session, SessionOptions};
 use serde::{Deserialize, Serialize};
 
-use super::apart::Apart;
 use super::environment::memory;
+use crate::apart::Apart;
 
 /// A loaded artifact, or a part of one.
 pub struct Contestant {

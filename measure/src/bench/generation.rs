@@ -3,30 +3,26 @@
 
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
-use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use planish_artifact::backend::RuntimeSettings;
-use planish_generate::{
-    Generated, LanguageModel, Length, Loading, Processors, Search, SearchOptions, load, prompt_vocabulary, search,
-};
+use planish_generate::{LanguageModel, Loading, load, prompt_vocabulary};
 use planish_ir::Graph;
 use planish_models::Loaded;
 use planish_runtimes::Runtime;
 
-use super::apart::Apart;
 use super::contestant::Load;
 use super::document::{Cell, CellOptions, CellShape, ModelId, Throughput, Workload};
 use super::figures::{Generation, Work};
 use super::groups::each_loaded;
 use super::stats::Latency;
 use super::sweep::BenchObserver;
-use super::trials::{Calls, Trial, measure};
+use super::trials::{Trial, measure};
 use super::work::work_of_rows;
-use super::worker::Start;
 use super::{BenchOptions, Entrant};
+use crate::apart::{Apart, Calls, Start, continued};
 
 /// What a run of generation gives.
 struct Run {
@@ -122,25 +118,6 @@ impl Contestant {
         self.load.first_ms.get_or_insert(calls.total.as_secs_f64() * 1e3);
         Ok(Run { calls, load: self.load })
     }
-}
-
-/// Continues prompts greedily by so many tokens: the time of the first one, and of all.
-///
-/// # Errors
-/// When the model does not take the prompts, or fails.
-pub(super) fn continued(
-    model: &mut dyn LanguageModel,
-    prompts: &[Vec<i64>],
-    new_tokens: NonZeroUsize,
-) -> Result<Calls> {
-    let how = SearchOptions {
-        length: Length::New(new_tokens),
-        end_tokens: Vec::new(),
-        search: Search::Greedy,
-        processors: Processors::default(),
-    };
-    let Generated { first_token, total, .. } = search(model, prompts, &how, &mut |_, _| Ok(ControlFlow::Continue(())))?;
-    Ok(Calls { first: first_token, total })
 }
 
 /// The graph of a decoder before any pass, and that of an artifact.

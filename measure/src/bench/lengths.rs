@@ -11,7 +11,6 @@ use planish_artifact::backend::RuntimeSettings;
 use planish_artifact::chain::Chain;
 use planish_artifact::draft::Draft;
 use planish_artifact::manifest::PartManifest;
-use planish_artifact::named;
 use planish_data::inputs::tensor_file;
 use planish_data::{DataOptions, Dataset};
 use planish_eval::Tensor;
@@ -19,20 +18,16 @@ use planish_ir::{Graph, InputRole};
 use planish_models::Loaded;
 use planish_runtimes::{Runtime, RuntimeError, Session, SessionOptions};
 
-use super::apart::Apart;
 use super::contestant::{Load, Place};
 use super::document::{Cell, CellOptions, CellShape, ModelId, Throughput, Workload};
 use super::figures::{Batches, Padding, Work};
 use super::groups::each_loaded;
 use super::sweep::BenchObserver;
-use super::trials::{Calls, Trial, measure};
+use super::trials::{Trial, measure};
 use super::work::work_of_rows;
-use super::worker::Start;
 use super::{BenchOptions, Entrant};
+use crate::apart::{Apart, Calls, Inputs, Start, run_all};
 use crate::inspect::weight_bytes;
-
-/// The tensors of a text or of a batch, by the names of inputs.
-pub(super) type Inputs = Vec<(String, Tensor)>;
 
 /// An entrant that is loaded.
 struct Contestant<'a> {
@@ -189,22 +184,6 @@ fn trial<'a>(cell: Cell, contestant: Rc<RefCell<Contestant<'a>>>, arranged: Rc<A
         Ok((calls.total, contestant.load))
     };
     Trial::new(cell, run).metered(peaks)
-}
-
-/// Runs a session on batches one after another.
-///
-/// # Errors
-/// When it fails.
-pub(super) fn run_all(session: &mut dyn Session, batches: &[Inputs]) -> Result<Calls, RuntimeError> {
-    let (mut first, mut total) = (None, Duration::ZERO);
-    for inputs in batches {
-        let fitted = named(session, inputs);
-        let start = Instant::now();
-        session.run(&fitted)?;
-        total += start.elapsed();
-        first.get_or_insert(total);
-    }
-    Ok(Calls { first: first.unwrap_or_default(), total })
 }
 
 /// Writes each batch to a file in a folder that is made.

@@ -15,13 +15,12 @@ use planish_eval::Tensor;
 use planish_runtimes::{Port, Runtime, Session};
 use rustix::fs::{Advice, fadvise};
 
-use super::apart::Apart;
 use super::contestant::Load;
 use super::document::{Cell, CellOptions, CellShape, ModelId, Workload};
 use super::sweep::BenchObserver;
 use super::trials::{Trial, measure};
-use super::worker::Start;
 use super::{BenchOptions, Entrant};
+use crate::apart::{Apart, Start};
 use crate::inspect::IMAGE_SIDE;
 
 /// The tensors of a run, by the names of inputs.

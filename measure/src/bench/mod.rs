@@ -1,6 +1,5 @@
 //! Measuring the latency of artifacts next to each other, only where their outputs are right.
 
-mod apart;
 mod clock;
 mod columns;
 mod contest;
@@ -40,12 +39,10 @@ mod table;
 mod trials;
 mod watching;
 mod work;
-mod worker;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-pub(crate) use apart::Apart;
 pub(crate) use clock::wait_until_idle;
 pub use planish_artifact::backend::Variant;
 
@@ -59,6 +56,7 @@ pub use document::{
 };
 pub use entrant::{Entrant, Form};
 pub use environment::{Cpu, Environment};
+pub(crate) use environment::{bytes_from_storage, memory};
 pub use figures::{Batches, Bound, Energy, Generation, Meter, Padding, Peaks, Roofline, Work};
 pub use gpu::GpuRuns;
 pub use groups::UNCOMPARED;
@@ -71,8 +69,6 @@ pub use source::{ReferenceModel, ReferencePart};
 pub use stats::Latency;
 pub use sweep::{BenchError, BenchObserver, Measured, sweep};
 pub use table::{Shown, remarks, table};
-pub(crate) use worker::Start;
-pub use worker::{WORKER, serve};
 
 /// What is measured and for how long.
 #[derive(Clone, Debug)]

@@ -23,15 +23,6 @@ const MOST_ITERATIONS: usize = 5;
 /// A cell ends after this time, with its untimed run, even where runs are missing, unless it is asked to take longer.
 const MAX_TIME: Duration = Duration::from_secs(60);
 
-/// The time of a run of several calls.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Calls {
-    /// Until the end of the first one.
-    pub(super) first: Duration,
-    /// Of all.
-    pub(super) total: Duration,
-}
-
 /// Measures the most memory that a process has which loads the model and runs it, once and several times.
 type Peaks<'a> = Box<dyn FnOnce() -> Result<[Option<u64>; 2]> + 'a>;
 

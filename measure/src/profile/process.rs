@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::ProfileOptions;
 use super::subject::Subject;
-use crate::bench::Apart;
+use crate::apart::Apart;
 
 /// What a process has resident that loads a model, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -16,7 +16,7 @@ use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
 use planish_runtimes::{Model, Port, ProfiledSession, Profiler, Runtime, Session, SessionOptions};
 
 use super::ProfileOptions;
-use crate::bench::Start;
+use crate::apart::Start;
 use crate::inspect::Opened;
 
 /// What a user asks for cannot be profiled: the text says why and what to do.

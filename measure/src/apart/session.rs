@@ -20,9 +20,9 @@ use planish_eval::Tensor;
 use planish_runtimes::{DeviceTimes, Port, RuntimeError, RuntimeValue, Session};
 use serde::Serialize;
 
-use super::contestant::Load;
-use super::trials::Calls;
+use super::calls::Calls;
 use super::worker::{Answer, Ask, LoadedModel, Start, Usage, WORKER};
+use crate::bench::Load;
 
 /// The runs after the first one for the memory of a process that goes on: ONNX Runtime plans its memory in the first run, and
 /// takes it as one piece from the second one on.
@@ -138,7 +138,7 @@ impl Apart {
     ///
     /// # Errors
     /// As [`run`](Session::run).
-    pub(super) fn run_all(&mut self, files: &[PathBuf]) -> Result<Calls, RuntimeError> {
+    pub(crate) fn run_all(&mut self, files: &[PathBuf]) -> Result<Calls, RuntimeError> {
         self.calls(&Ask::RunAll(files.to_vec()))
     }
 
@@ -146,7 +146,7 @@ impl Apart {
     ///
     /// # Errors
     /// When it does not take them, or fails.
-    pub(super) fn generate(&mut self, prompts: &[Vec<i64>], new_tokens: NonZeroUsize) -> Result<Calls, RuntimeError> {
+    pub(crate) fn generate(&mut self, prompts: &[Vec<i64>], new_tokens: NonZeroUsize) -> Result<Calls, RuntimeError> {
         self.calls(&Ask::Generate { prompts: prompts.to_vec(), new_tokens })
     }
 

@@ -1,4 +1,4 @@
-//! What a process of its own does for `planish bench`: the messages, and the side that loads and runs.
+//! What a process of its own does: the messages, and the side that loads and runs.
 
 use std::io::{self, BufRead, Write};
 use std::num::NonZeroUsize;
@@ -16,10 +16,8 @@ use planish_generate::{LanguageModel, Loading, load};
 use planish_runtimes::{DeviceTimes, Format, Model, Port, Runtime, RuntimeError, Session, SessionOptions};
 use serde::{Deserialize, Serialize};
 
-use super::environment::{bytes_from_storage, memory};
-use super::generation::continued;
-use super::lengths::{Inputs, run_all};
-use super::trials::Calls;
+use super::calls::{Calls, Inputs, continued, run_all};
+use crate::bench::{bytes_from_storage, memory};
 
 /// The name of the command that is a worker.
 pub const WORKER: &str = "bench-worker";
@@ -148,7 +146,7 @@ impl Start {
     }
 
     /// An artifact that generates text.
-    pub(super) fn language_model(
+    pub(crate) fn language_model(
         artifact: &Artifact,
         runtime: &dyn Runtime,
         loading: Loading,
