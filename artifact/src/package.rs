@@ -51,14 +51,14 @@ impl RuntimePackage {
                 _ => ("genai", "onnxruntime-genai"),
             };
             return Some(format!(
-                "--runtime-package {option}: {library} does not load a file of format {}, which target {} has; choose \
-                 another target, or leave out --runtime-package",
+                "--package {option}: {library} does not load a file of format {}, which target {} has; choose \
+                 another target, or leave out --package",
                 format.name, backend.target
             ));
         }
         if self == Self::Triton && backend.engines.is_some() && cfg!(feature = "tensorrt-rtx") && !ENTERPRISE {
             return Some(format!(
-                "--runtime-package triton: Triton's backend tensorrt loads engines of TensorRT, and this planish builds engines \
+                "--package triton: Triton's backend tensorrt loads engines of TensorRT, and this planish builds engines \
                  of {PRODUCT} for target {}; choose --target ort-cuda, or a planish that was built with \
                  --no-default-features --features tensorrt",
                 backend.target
@@ -71,8 +71,8 @@ impl RuntimePackage {
         let targets = BACKENDS.iter().filter(onnx);
         let targets: Vec<&str> = targets.map(|backend| backend.target.name).collect();
         Some(format!(
-            "--runtime-package genai: onnxruntime-genai loads ONNX files, and target {} has engines in their place; choose \
-             one of the targets {}, or leave out --runtime-package",
+            "--package genai: onnxruntime-genai loads ONNX files, and target {} has engines in their place; choose \
+             one of the targets {}, or leave out --package",
             backend.target,
             targets.join(", ")
         ))

@@ -59,7 +59,7 @@ pub(super) struct Arguments {
     weights: Weights,
     /// The library or the server whose file names the artifact has
     #[arg(long, default_value = "optimum", value_name = "NAME")]
-    runtime_package: RuntimePackage,
+    package: RuntimePackage,
     /// Lower every operator to plain arithmetic, as a baseline for comparisons
     #[arg(long)]
     no_fusion: bool,
@@ -255,7 +255,7 @@ fn request(
             Weights::Copy => Placement::Copy,
             Weights::Link => Placement::Link,
         },
-        package: arguments.runtime_package,
+        package: arguments.package,
         fusion: !arguments.no_fusion,
         strict: arguments.strict,
         force: arguments.force,

@@ -30,7 +30,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("weight_method", "nearest, mse, hqq, or with data gptq or awq [default: mse]"),
             ("recipe", "A file with rarer choices, a planish.json, or KEY=VALUE"),
             ("cache", "copy or in-place: how a decoder appends to its cache"),
-            ("runtime_package", "optimum, genai or triton: whose file names it has [default: optimum]"),
+            ("package", "optimum, genai or triton: whose file names it has [default: optimum]"),
             ("weights", "copy the weights, or link the checkpoint's files [default: copy]"),
             ("verify", "Compare the artifact with its source before it is written"),
             ("evaluate", "Evaluate the artifact on this data"),

@@ -4,6 +4,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// A command, an option that it does not have, and the sentence that follows the option.
 const REMOVED: &[(&str, &str, &str)] = &[
+    ("compile", "--runtime-package", "is now --package"),
     ("compile", "--keep-fp32", "is now --keep PATTERN=fp32"),
     ("compile", "--keep-float", "is now --keep PATTERN"),
     ("compile", "--bits-for", "is now --keep PATTERN=int4, PATTERN=int8 or PATTERN=float"),

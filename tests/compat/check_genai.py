@@ -4,7 +4,7 @@
     check_genai.py PLANISH CASE...
 
 A CASE is a decoder's checkpoint with an io.safetensors in it, or MODEL:IO to name the two. For each
-case it runs `PLANISH compile MODEL --runtime-package genai`, for each target and with linked weights, loads
+case it runs `PLANISH compile MODEL --package genai`, for each target and with linked weights, loads
 the folder with `onnxruntime_genai.Model`, continues `in.prompt`, and compares the ids with `out.greedy` and
 `out.beam4`. In a batch with the prompt's first tokens, padded on the right as the library wants it, each
 must give what it gives alone. With weights of 4 bits, the ids must be those of `PLANISH generate`. What that library is known to generate otherwise must differ: see KNOWN. Exits 1 when
@@ -110,7 +110,7 @@ def main() -> int:
 
     def check(case: Case, scratch: Path) -> str:
         inputs, expected = case.tensors()
-        package = ("--runtime-package", "genai")
+        package = ("--package", "genai")
         # Links need the checkpoint on the filesystem of the artifact.
         near = Case(f"{shutil.copytree(case.model, scratch / case.name)}:{case.io}")
         folders = (

@@ -74,7 +74,7 @@ fn the_output_folder_is_named_after_model_and_target() {
     assert!(compile("onnx").stdout.starts_with("bert-onnx: bert for feature-extraction"));
     compile("ort");
     assert_eq!(names(folder.path()), ["bert-onnx", "bert-ort"]);
-    let genai = ["compile", golden("gpt2").to_str().unwrap(), "--runtime-package", "genai"].map(str::to_owned);
+    let genai = ["compile", golden("gpt2").to_str().unwrap(), "--package", "genai"].map(str::to_owned);
     Done::from(command(genai).current_dir(folder.path()).output().unwrap()).exits(0, &[]);
     assert_eq!(names(folder.path()), ["bert-onnx", "bert-ort", "gpt2-ort-genai"]);
 }

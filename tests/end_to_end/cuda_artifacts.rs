@@ -391,8 +391,8 @@ fn what_the_target_does_not_do_is_a_usage_error() {
     let out = folder.path().join("out");
     for (more, message) in [
         (&["--opset", "20"][..], "--opset is for ONNX files, and target cuda has none"),
-        (&["--runtime-package", "genai"], "onnxruntime-genai does not load a file of format graph of planish"),
-        (&["--runtime-package", "triton"], "Triton Inference Server does not load a file of format graph of planish"),
+        (&["--package", "genai"], "onnxruntime-genai does not load a file of format graph of planish"),
+        (&["--package", "triton"], "Triton Inference Server does not load a file of format graph of planish"),
     ] {
         planish_compile(&golden("gpt2"), &out, &[&["--target", "cuda"], more].concat()).exits(2, &[message]);
     }

@@ -150,7 +150,7 @@ fn ranges_that_do_not_fit_are_errors_of_usage() {
     for option in ["engine.refit=true", "engine.gpu=sm89", "engine.workspace=1GiB"] {
         planish_compile(&golden("bert"), &out, &["--recipe", option]).exits(2, &["`engine`", "add --target trt"]);
     }
-    planish_compile(&golden("gpt2"), &out, &["--target", "trt", "--runtime-package", "genai"])
+    planish_compile(&golden("gpt2"), &out, &["--target", "trt", "--package", "genai"])
         .exits(2, &["onnxruntime-genai", "onnx, ort, ort-cuda"]);
     planish_compile(&golden("bert"), &out, &["--shapes", "batch_size=1:8:32"])
         .exits(2, &["batch_size", "--target trt"]);

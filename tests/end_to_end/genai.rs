@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Draft, golden, names, planish_compile, scratch};
 
-const PACKAGE: &[&str] = &["--runtime-package", "genai"];
+const PACKAGE: &[&str] = &["--package", "genai"];
 
 fn document(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
@@ -104,7 +104,7 @@ fn other_models_are_refused_by_name() {
         [("t5", "text2text-generation"), ("bert", "feature-extraction"), ("vit", "image-classification")]
     {
         planish_compile(&golden(model), &folder.path().join("out"), PACKAGE)
-            .exits(1, &[model, task, "onnxruntime-genai", "text-generation", "leave out --runtime-package"]);
+            .exits(1, &[model, task, "onnxruntime-genai", "text-generation", "leave out --package"]);
     }
     assert_eq!(names(folder.path()), [""; 0]);
 }

@@ -56,7 +56,7 @@ fn other_forms_of_the_graph_have_last_logits_too() {
         assert_eq!(tokens(&out), [Some(1)], "{name} {more:?}");
         planish(["verify", text(&out), "--reference", text(&golden(name))]).succeeds();
     }
-    let more = ["--recipe", "logits=last", "--runtime-package", "genai", "--force"];
+    let more = ["--recipe", "logits=last", "--package", "genai", "--force"];
     let out = scratch();
     let genai = planish_compile(&golden("llama"), &out.path().join("out"), &more);
     genai.exits(0, &["give it prompts of one length"]);

@@ -45,7 +45,7 @@ fn artifacts_have_the_manifest_that_the_schema_describes() {
             &golden("gpt2"),
             &["--target", "onnx", "--fp16", "--verify", "--recipe", "pad-vocab=64", "--recipe", "logits=padded"],
         ),
-        (&golden("gpt2"), &["--runtime-package", "genai", "--bf16"]),
+        (&golden("gpt2"), &["--package", "genai", "--bf16"]),
         (&golden("phi3-longrope"), &["--recipe", "logits=last"]),
         (&golden("llama"), &["--weights", "link"]),
         (&golden("llama"), &["--int4", "--block-size", "16", "--keep", "down_proj=int8", "--keep", "o_proj"]),
@@ -64,7 +64,7 @@ fn artifacts_have_the_manifest_that_the_schema_describes() {
                 "--verify",
             ],
         ),
-        (&golden("t5"), &["--runtime-package", "triton", "--weights", "link", "--verify"]),
+        (&golden("t5"), &["--package", "triton", "--weights", "link", "--verify"]),
         (&graph("optimum-bert"), &["--verify", "--shapes", "input_ids=1x7"]),
         (&graph("torch-bert"), &["--verify"]),
         #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]

@@ -195,7 +195,7 @@ fn onnxruntime_genai_is_told_how_wide_logits_are() {
     let folder = scratch();
     let out = folder.path().join("out");
     let size = |more: &[&str]| {
-        let more = [&["--runtime-package", "genai", "--recipe", "pad-vocab=64", "--force"], more].concat();
+        let more = [&["--package", "genai", "--recipe", "pad-vocab=64", "--force"], more].concat();
         planish_compile(&golden("gpt2"), &out, &more).exits(0, &[]);
         let config: Value = serde_json::from_slice(&fs::read(out.join("genai_config.json")).unwrap()).unwrap();
         config["model"]["vocab_size"].clone()

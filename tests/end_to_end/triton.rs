@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::support::{golden, names, planish, planish_compile, repository, scratch};
 
-const PACKAGE: [&str; 2] = ["--runtime-package", "triton"];
+const PACKAGE: [&str; 2] = ["--package", "triton"];
 
 fn manifest(out: &Path) -> Value {
     serde_json::from_slice(&fs::read(out.join("planish.json")).unwrap()).unwrap()

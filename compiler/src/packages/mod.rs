@@ -26,7 +26,7 @@ pub(crate) fn check(package: RuntimePackage, model: &Loaded, backend: &Backend) 
         }
         (RuntimePackage::Genai, task) => bail!(
             "onnxruntime-genai loads no {} for {}: of what planish compiles it takes decoders for {} only; \
-             leave out --runtime-package",
+             leave out --package",
             model.architecture,
             task.map_or("what is not known", Task::name),
             Task::TextGeneration,

@@ -173,7 +173,7 @@ fn tensor(value: &ValueInfo, runner: Runner, is_batched: bool) -> Result<String>
     let Some(data_type) = runner.data_type(dtype) else {
         bail!(
             "Triton's backend {backend} has no tensors of {dtype}, and `{}` is one; keep inputs and outputs in float32 \
-             without --recipe io=half, or choose another --runtime-package",
+             without --recipe io=half, or choose another --package",
             value.name
         );
     };
@@ -183,10 +183,9 @@ fn tensor(value: &ValueInfo, runner: Runner, is_batched: bool) -> Result<String>
         (false, _) => format!("    dims: [ {} ]\n", dims.join(", ")),
         // The field takes no empty shape.
         (true, true) => "    dims: [ 1 ]\n    reshape { shape: [ ] }\n".to_owned(),
-        (true, false) => bail!(
-            "Triton takes no tensor without dimensions, and `{}` is one; choose another --runtime-package",
-            value.name
-        ),
+        (true, false) => {
+            bail!("Triton takes no tensor without dimensions, and `{}` is one; choose another --package", value.name)
+        }
     };
     Ok(format!("  {{\n    name: {}\n    data_type: {data_type}\n{shape}  }}", quoted(&value.name)))
 }
