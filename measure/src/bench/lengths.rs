@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::backend::RuntimeSettings;
@@ -16,7 +16,7 @@ use planish_data::{DataOptions, Dataset};
 use planish_eval::Tensor;
 use planish_ir::{Graph, InputRole};
 use planish_models::Loaded;
-use planish_runtimes::{Runtime, RuntimeError, Session, SessionOptions};
+use planish_runtimes::{Runtime, RuntimeError, SessionOptions};
 
 use super::contestant::{Load, Place};
 use super::document::{Cell, CellOptions, CellShape, ModelId, Throughput, Workload};

@@ -5,7 +5,6 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
 
 use super::BenchOptions;
 use super::clock::wait_until_idle;

@@ -8,7 +8,7 @@ use ort::environment::Environment;
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, Session as Inner, SessionInputValue};
 use planish_eval::Tensor;
-use planish_ir::{DType, InputRole, PartInterface, PartRole};
+use planish_ir::{DType, PartInterface, PartRole};
 
 use crate::api::in_order;
 use crate::ort::builder::{MAPPED_BYTES, committed, configured};
