@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::SpellingError;
+
 macro_rules! dtypes {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $bits:literal;)*) => {
         /// The element type of a tensor.
@@ -161,8 +163,8 @@ impl fmt::Display for DType {
 }
 
 impl FromStr for DType {
-    type Err = String;
-    fn from_str(s: &str) -> Result<Self, String> {
-        DType::ALL.iter().copied().find(|d| d.name() == s).ok_or_else(|| format!("unknown element type `{s}`"))
+    type Err = SpellingError;
+    fn from_str(s: &str) -> Result<Self, SpellingError> {
+        DType::ALL.iter().copied().find(|d| d.name() == s).ok_or_else(|| SpellingError::DType(s.to_owned()))
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 
 use crate::text::syntax;
-use crate::{DType, Dim, Shape, TensorType};
+use crate::{DType, Dim, Shape, SpellingError, TensorType};
 
 /// What a value is, printed as `f32[batch_size, 128]`, `f32[*]`, `seq(f32[2])`, `optional(T)`, `map(i64, T)` or `?`.
 ///
@@ -93,9 +93,9 @@ impl fmt::Display for Type {
 }
 
 impl FromStr for Type {
-    type Err = String;
+    type Err = SpellingError;
     /// Reads what `Display` writes.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, SpellingError> {
         if text == "?" {
             return Ok(Type::Unknown);
         }
@@ -103,7 +103,7 @@ impl FromStr for Type {
             return Ok(Type::Unranked(dtype.parse()?));
         }
         if !text.ends_with(')') {
-            return syntax::tensor_type(text).map(Type::Tensor);
+            return Ok(Type::Tensor(syntax::tensor_type(text)?));
         }
         let (kind, inside, _) = syntax::enclosed(text, '(', ')')?;
         let parts = syntax::split(inside, ',')?;
@@ -111,7 +111,7 @@ impl FromStr for Type {
             ("seq", [of]) => Ok(Type::Sequence(Box::new(of.parse()?))),
             ("optional", [of]) => Ok(Type::Optional(Box::new(of.parse()?))),
             ("map", [key, of]) => Ok(Type::Map(key.parse()?, Box::new(of.parse()?))),
-            _ => Err(format!("`{text}` is not a type")),
+            _ => Err(SpellingError::Type(text.to_owned())),
         }
     }
 }

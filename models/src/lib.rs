@@ -32,4 +32,4 @@ pub use checkpoint::safetensors::{MAX_HEADER_BYTES, StoredTensor, WeightFile};
 pub use checkpoint::{COMPANIONS, Checkpoint, SourceFile};
 pub use error::ModelError;
 pub use load::{IdRange, LengthDependence, LoadOptions, Loaded, Part, load};
-pub use task::Task;
+pub use task::{Task, UnknownTask};

@@ -102,10 +102,15 @@ impl fmt::Display for Task {
     }
 }
 
+/// There is no task of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown task `{0}`: the tasks are {}", Task::list(Task::ALL))]
+pub struct UnknownTask(pub String);
+
 impl FromStr for Task {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
+    type Err = UnknownTask;
+    fn from_str(text: &str) -> Result<Self, UnknownTask> {
         let found = Task::ALL.iter().copied().find(|t| t.name() == text || t.synonyms().contains(&text));
-        found.ok_or_else(|| format!("unknown task `{text}`: the tasks are {}", Task::list(Task::ALL)))
+        found.ok_or_else(|| UnknownTask(text.to_owned()))
     }
 }

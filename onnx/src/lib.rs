@@ -11,8 +11,8 @@ pub mod proto;
 
 pub use export::{ExportError, ExportOptions, Exported, INLINE_BYTES, NoForm, Placement, export, oldest_opset};
 pub use import::{
-    ImportError, ImportOptions, Imported, KnownOperand, Places, WeightFile, import, import_with, node_results,
-    read_body, read_operator, weights_outside,
+    ImportError, ImportOptions, Imported, KnownOperand, PartError, PlaceError, Places, WeightFile, import, import_with,
+    node_results, read_body, read_operator, weights_outside,
 };
 pub use operators::operator;
 

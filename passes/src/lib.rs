@@ -28,7 +28,7 @@ pub use legalize::{
     Kernels, LAST_WITH_KERNELS, LAST_WITH_QUANTIZE_KERNELS, Signature, block_bits, opset_of_codes, product_inputs,
 };
 pub use outcome::{FeaturePadding, Note, Outcome, last_notes};
-pub use pad::{Logits, Padding};
+pub use pad::{Logits, Padding, UnknownLogits};
 pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
 pub use precision::{Half, HalfPrecision};
 pub use rounds::{MAX_ROUNDS, Stage};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use planish_files::{FileError, Kind};
-use planish_ir::text::{ParseError, parse};
+use planish_ir::text::{NoFile, ParseError, parse};
 use planish_ir::{Graph, PartInterface, VerifyError, Weight, WeightSource, verify};
 use planish_onnx::{Places, WeightFile};
 
@@ -73,12 +73,13 @@ pub fn load_with(path: &Path, interface: Option<&PartInterface>) -> Result<Graph
     let text = planish_files::read_text(path, &Kind::GRAPH)?;
     let places = Places::of(path);
     let opened: RefCell<HashMap<String, Arc<WeightFile>>> = RefCell::default();
-    let open = |name: &str| -> Result<Arc<dyn WeightSource>, String> {
+    let open = |name: &str| -> Result<Arc<dyn WeightSource>, NoFile> {
         if let Some(file) = opened.borrow().get(name) {
             return Ok(Arc::clone(file) as Arc<dyn WeightSource>);
         }
-        let found = places.find(name)?;
-        let file = WeightFile::open(&found).map_err(|e| format!("its external data `{name}` cannot be read: {e}"))?;
+        let found = places.find(name).map_err(|error| NoFile(error.to_string()))?;
+        let unread = |e| NoFile(format!("its external data `{name}` cannot be read: {e}"));
+        let file = WeightFile::open(&found).map_err(unread)?;
         let file = Arc::new(file);
         opened.borrow_mut().insert(name.to_owned(), Arc::clone(&file));
         Ok(file)

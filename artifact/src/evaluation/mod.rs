@@ -12,4 +12,4 @@ pub use interval::{Interval, Z};
 pub use labels::{LabelFigure, LabelMetric, Scores};
 pub use pooling::Pooling;
 pub use report::{Embeddings, Evaluation, OutputFigures, Perplexity, Predictions};
-pub use require::{Figure, NoFigure, Requirements};
+pub use require::{Figure, LimitError, NoFigure, Requirements};

@@ -75,14 +75,14 @@ impl Figure {
     }
 
     /// Refuses limits that every artifact reaches or none: shares are in percent, and a cosine is at most 1.
-    fn check(self, limit: f64) -> Result<(), String> {
+    fn check(self, limit: f64) -> Result<(), LimitError> {
         let name = self.name();
         match self {
             Self::Cosine | Self::LeastCosine | Self::Ranks | Self::Spearman | Self::Ndcg | Self::Mrr if limit > 1.0 => {
-                Err(format!("`{name}` is at most 1, such as {name}=0.999"))
+                Err(LimitError::MoreThanOne(name))
             }
             Self::Neighbours | Self::Top1 | Self::Accuracy | Self::F1 if !(1.0..=100.0).contains(&limit) => {
-                Err(format!("`{name}` is in percent, such as {name}=93"))
+                Err(LimitError::NotPercent(name))
             }
             _ => Ok(()),
         }
@@ -173,22 +173,43 @@ impl Requirements {
     }
 }
 
-impl FromStr for Requirements {
-    type Err = String;
+/// A text is not a list of limits.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitError {
+    /// A part is not of the form of a limit.
+    #[error("`{0}`: expected NAME=VALUE, such as cos=0.999")]
+    Form(String),
+    /// There is no figure of this name.
+    #[error("there is no figure `{0}`; there are {}", Figure::ALL.map(Figure::name).join(", "))]
+    Figure(String),
+    /// What follows the name is no number.
+    #[error("`{0}`: expected a number after the =")]
+    Number(String),
+    /// A cosine or a correlation of more than 1.
+    #[error("`{0}` is at most 1, such as {0}=0.999")]
+    MoreThanOne(&'static str),
+    /// A share that is not in percent.
+    #[error("`{0}` is in percent, such as {0}=93")]
+    NotPercent(&'static str),
+    /// A figure that has a limit already.
+    #[error("`{0}` stands twice")]
+    Twice(String),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Requirements {
+    type Err = LimitError;
+
+    fn from_str(text: &str) -> Result<Self, LimitError> {
         let mut limits: Vec<(Figure, f64)> = Vec::new();
         for part in text.split(',') {
-            let (name, value) =
-                part.split_once('=').ok_or_else(|| format!("`{part}`: expected NAME=VALUE, such as cos=0.999"))?;
-            let figure = Figure::ALL.into_iter().find(|figure| figure.name() == name.trim()).ok_or_else(|| {
-                format!("there is no figure `{name}`; there are {}", Figure::ALL.map(Figure::name).join(", "))
-            })?;
+            let (name, value) = part.split_once('=').ok_or_else(|| LimitError::Form(part.to_owned()))?;
+            let figure = Figure::ALL.into_iter().find(|figure| figure.name() == name.trim());
+            let figure = figure.ok_or_else(|| LimitError::Figure(name.to_owned()))?;
             let value = value.trim().parse().ok().filter(|value: &f64| value.is_finite());
-            let value = value.ok_or_else(|| format!("`{part}`: expected a number after the ="))?;
+            let value = value.ok_or_else(|| LimitError::Number(part.to_owned()))?;
             figure.check(value)?;
             if limits.iter().any(|(other, _)| *other == figure) {
-                return Err(format!("`{name}` stands twice"));
+                return Err(LimitError::Twice(name.to_owned()));
             }
             limits.push((figure, value));
         }
@@ -213,7 +234,7 @@ mod tests {
         let expected = [(Figure::Cosine, 0.998), (Figure::Neighbours, 93.0), (Figure::Perplexity, 1.01)];
         assert_eq!(limits, Requirements(expected.to_vec()));
         assert_eq!(limits.to_string().parse(), Ok(limits));
-        let error = |text: &str| text.parse::<Requirements>().unwrap_err();
+        let error = |text: &str| text.parse::<Requirements>().unwrap_err().to_string();
         assert_eq!(error("cos"), "`cos`: expected NAME=VALUE, such as cos=0.999");
         assert_eq!(error("cos=1.5"), "`cos` is at most 1, such as cos=0.999");
         assert_eq!(error("neighbours=0.93"), "`neighbours` is in percent, such as neighbours=93");

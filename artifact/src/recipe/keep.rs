@@ -88,25 +88,41 @@ impl fmt::Display for Keep {
     }
 }
 
-impl FromStr for Keep {
-    type Err = String;
+/// A text is not `PATTERN[=TYPE]`.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum KeepError {
+    /// There is no type of this name.
+    #[error("`{0}` is none of the types {}", KeptAs::NAMES.map(|(name, _)| name).join(", "))]
+    Type(String),
+    /// There is no pattern.
+    #[error("an empty pattern matches every name; write .* to say so")]
+    Empty,
+    /// It names neither the head nor the table.
+    #[error("`{0}` is none of {HEAD} and {TABLE}")]
+    Part(String),
+    /// The pattern is no regular expression.
+    #[error(transparent)]
+    Pattern(#[from] regex::Error),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Keep {
+    type Err = KeepError;
+
+    fn from_str(text: &str) -> Result<Self, KeepError> {
         let (pattern, kept) = match text.rsplit_once('=') {
             None => (text, None),
             Some((pattern, name)) => {
                 let found = KeptAs::NAMES.iter().find(|(own, _)| *own == name).map(|(_, kept)| *kept);
-                let types = KeptAs::NAMES.map(|(name, _)| name).join(", ");
-                (pattern, Some(found.ok_or_else(|| format!("`{name}` is none of the types {types}"))?))
+                (pattern, Some(found.ok_or_else(|| KeepError::Type(name.to_owned()))?))
             }
         };
         if pattern.is_empty() {
-            return Err("an empty pattern matches every name; write .* to say so".to_owned());
+            return Err(KeepError::Empty);
         }
         if pattern.starts_with('@') && ![HEAD, TABLE].contains(&pattern) {
-            return Err(format!("`{pattern}` is none of {HEAD} and {TABLE}"));
+            return Err(KeepError::Part(pattern.to_owned()));
         }
-        Ok(Self { pattern: Regex::new(pattern).map_err(|error| error.to_string())?, kept })
+        Ok(Self { pattern: Regex::new(pattern)?, kept })
     }
 }
 

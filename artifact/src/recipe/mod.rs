@@ -17,9 +17,11 @@ use serde_json::Value;
 
 use crate::text;
 
-pub use keep::{HEAD, Keep, KeptAs, TABLE};
+pub use keep::{HEAD, Keep, KeepError, KeptAs, TABLE};
 pub use read::read;
-pub use values::{AccuracyLevel, BlockSize, Io, LogitsChoice, Multiple, Precision, Smoothing, WeightScalesName};
+pub use values::{
+    AccuracyLevel, BlockSize, Io, LogitsChoice, Multiple, Precision, Smoothing, ValueError, WeightScalesName,
+};
 
 /// What a user asks for. A member that is absent is left to the compiler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -7,6 +7,17 @@ use planish_passes::Half;
 use planish_passes::quantize::{Smooth, WeightScales};
 use serde::{Deserialize, Serialize};
 
+/// A text is not a value of a member.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    /// It is none of these names.
+    #[error("there are {0}")]
+    Names(String),
+    /// It is not of this form.
+    #[error("expected {0}")]
+    Expected(&'static str),
+}
+
 /// What the numbers of an artifact are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -78,11 +89,11 @@ impl fmt::Display for Precision {
 }
 
 impl FromStr for Precision {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let found = Self::ALL.into_iter().find(|precision| precision.name() == text);
-        found.ok_or_else(|| format!("there are {}", Self::ALL.map(Self::name).join(", ")))
+        found.ok_or_else(|| ValueError::Names(Self::ALL.map(Self::name).join(", ")))
     }
 }
 
@@ -154,11 +165,11 @@ impl fmt::Display for LogitsChoice {
 }
 
 impl FromStr for LogitsChoice {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let found = Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice);
-        found.ok_or_else(|| format!("there are {}", Self::NAMES.map(|(name, _)| name).join(", ")))
+        found.ok_or_else(|| ValueError::Names(Self::NAMES.map(|(name, _)| name).join(", ")))
     }
 }
 
@@ -176,13 +187,13 @@ impl fmt::Display for BlockSize {
 }
 
 impl FromStr for BlockSize {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         match text {
             "row" => Ok(Self(None)),
             "16" | "32" | "64" | "128" | "256" => Ok(Self(text.parse().ok())),
-            _ => Err("expected 16, 32, 64, 128, 256 or row".to_owned()),
+            _ => Err(ValueError::Expected("16, 32, 64, 128, 256 or row")),
         }
     }
 }
@@ -201,12 +212,12 @@ impl fmt::Display for Multiple {
 }
 
 impl FromStr for Multiple {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         match text {
             "off" => Ok(Self(0)),
-            _ => text.parse().map(Self).map_err(|_| "expected a number of rows, or off".to_owned()),
+            _ => text.parse().map(Self).map_err(|_| ValueError::Expected("a number of rows, or off")),
         }
     }
 }
@@ -226,15 +237,15 @@ impl fmt::Display for Smoothing {
 }
 
 impl FromStr for Smoothing {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         match text {
             "off" => Ok(Self(Smooth::Off)),
             "auto" => Ok(Self(Smooth::Auto)),
             _ => {
                 let alpha = text.parse().ok().filter(|alpha| (0.0..=1.0).contains(alpha));
-                let alpha = alpha.ok_or_else(|| "expected off, auto, or a number from 0 to 1".to_owned());
+                let alpha = alpha.ok_or(ValueError::Expected("off, auto, or a number from 0 to 1"));
                 alpha.map(|alpha| Self(Smooth::Alpha(alpha)))
             }
         }

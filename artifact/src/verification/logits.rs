@@ -28,7 +28,7 @@ impl LogitsForm {
         role: OutputRole,
         expected: &'a Tensor,
         actual: &'a Tensor,
-    ) -> Result<[Cow<'a, Tensor>; 2], String> {
+    ) -> Result<[Cow<'a, Tensor>; 2], FillerError> {
         let last = if self.last && role == OutputRole::Logits { last_tokens(expected) } else { None };
         let expected = last.map_or(Cow::Borrowed(expected), Cow::Owned);
         let cut = of_tokens(&expected, actual, self.padded.as_ref())?;
@@ -46,6 +46,16 @@ fn last_tokens(tensor: &Tensor) -> Option<Tensor> {
     Tensor::from_bytes(tensor.dtype(), vec![batch, 1, features], &last)
 }
 
+/// A column of no token is so large that its token might be taken for one of the vocabulary.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("{number:e} in a column without a token, at most {allowed:e} allowed")]
+pub struct FillerError {
+    /// What the column has.
+    pub number: f64,
+    /// What it may have.
+    pub allowed: f64,
+}
+
 /// The columns that count of a tensor of the candidate where a padded vocabulary makes it wider than
 /// the reference's; `None` where it does not.
 ///
@@ -56,7 +66,7 @@ pub fn of_tokens(
     expected: &Tensor,
     actual: &Tensor,
     vocabulary: Option<&PaddedVocabulary>,
-) -> Result<Option<Tensor>, String> {
+) -> Result<Option<Tensor>, FillerError> {
     let Some(&PaddedVocabulary { size, padded, .. }) = vocabulary else { return Ok(None) };
     let wider = expected.shape().last() == Some(&size) && actual.shape().last() == Some(&padded);
     let (true, Some(lowest)) = (wider && padded > size, actual.dtype().finite_min()) else { return Ok(None) };
@@ -69,7 +79,7 @@ pub fn of_tokens(
     };
     let fillers = columns(size..padded).map_or_else(Vec::new, |fillers| fillers.to_f64());
     if let Some(number) = fillers.into_iter().find(|number| *number > lowest / 2.0 || number.is_nan()) {
-        return Err(format!("{number:e} in a column without a token, at most {:e} allowed", lowest / 2.0));
+        return Err(FillerError { number, allowed: lowest / 2.0 });
     }
     Ok(columns(0..size))
 }
@@ -88,7 +98,7 @@ mod tests {
         let cut = |actual: &Tensor| of_tokens(&expected, actual, Some(&vocabulary));
         assert_eq!(cut(&wide(f32::MIN / 2.0)), Ok(Some(expected.clone())));
         assert_eq!(cut(&wide(f32::NEG_INFINITY)), Ok(Some(expected.clone())));
-        assert!(cut(&wide(0.0)).unwrap_err().starts_with("0e0 in a column without a token"));
+        assert!(cut(&wide(0.0)).unwrap_err().to_string().starts_with("0e0 in a column without a token"));
         assert!(cut(&wide(f32::NAN)).is_err());
         assert_eq!(cut(&expected), Ok(None));
         assert_eq!(of_tokens(&expected, &wide(f32::MIN), None), Ok(None), "nothing was padded");

@@ -4,6 +4,6 @@ mod logits;
 mod report;
 mod tolerances;
 
-pub use logits::{LogitsForm, of_tokens};
+pub use logits::{FillerError, LogitsForm, of_tokens};
 pub use report::{CaseReport, Figures, OutputReport, ReferenceKind, Report, Skipped};
 pub use tolerances::{Basis, Tolerances, has_4_bits, has_blocks, is_quantized, of_codes};

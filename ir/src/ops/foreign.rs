@@ -102,7 +102,7 @@ impl Attribute for Results {
     fn parse(text: Option<&str>) -> Result<Self, String> {
         let one = |text: &String| match text.as_str() {
             "_" => Ok(None),
-            ty => ty.parse().map(Some),
+            ty => Ok(Some(ty.parse()?)),
         };
         syntax::list(text.ok_or("is missing")?)?.iter().map(one).collect::<Result<_, _>>().map(Self)
     }

@@ -20,22 +20,22 @@ pub(crate) mod syntax;
 
 use std::sync::Arc;
 
-pub use parse::{Files, ParseError, parse};
+pub use parse::{Files, NoFile, ParseError, parse};
 
-use crate::WeightSource;
+use crate::{SpellingError, WeightSource};
 
 /// Resolves no file name: for texts without stored weights.
 ///
 /// # Errors
 /// Always.
-pub fn no_files(name: &str) -> Result<Arc<dyn WeightSource>, String> {
-    Err(format!("the file `{name}` was not given"))
+pub fn no_files(name: &str) -> Result<Arc<dyn WeightSource>, NoFile> {
+    Err(NoFile(format!("the file `{name}` was not given")))
 }
 
 impl std::str::FromStr for crate::Dim {
-    type Err = String;
+    type Err = SpellingError;
     /// Reads what `Display` writes.
-    fn from_str(text: &str) -> Result<Self, String> {
-        syntax::dim(text)
+    fn from_str(text: &str) -> Result<Self, SpellingError> {
+        Ok(syntax::dim(text)?)
     }
 }

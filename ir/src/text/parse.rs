@@ -18,8 +18,19 @@ pub struct ParseError {
     pub message: String,
 }
 
+/// A file of weights that a text names is not there, or cannot be read: why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NoFile(pub String);
+
+impl From<NoFile> for String {
+    fn from(error: NoFile) -> Self {
+        error.0
+    }
+}
+
 /// Finds the bytes that `stored("NAME", ...)` refers to.
-pub type Files<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn WeightSource>, String>;
+pub type Files<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn WeightSource>, NoFile>;
 
 /// Reads a graph. Types are inferred; those in the text must agree.
 ///

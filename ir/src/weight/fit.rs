@@ -9,7 +9,7 @@ use super::finite::{NumberOf, Watch};
 use super::read::{Sink, WeightError};
 use super::search::{self, Block};
 use super::{CHUNK_BYTES, Channels, Dequantized, Weight, WeightExpr};
-use crate::DType;
+use crate::{DType, SpellingError};
 
 /// How a matrix becomes codes with scales, of blocks of neighbours in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,10 +51,10 @@ impl fmt::Display for Search {
 }
 
 impl FromStr for Search {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
+    type Err = SpellingError;
+    fn from_str(text: &str) -> Result<Self, SpellingError> {
         let known = Self::NAMES.iter().find(|(name, _)| *name == text);
-        known.map(|(_, search)| *search).ok_or_else(|| format!("`{text}` is not a search for scales"))
+        known.map(|(_, search)| *search).ok_or_else(|| SpellingError::Search(text.to_owned()))
     }
 }
 

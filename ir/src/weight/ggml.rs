@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use half::f16;
 
-use crate::DType;
+use crate::{DType, SpellingError};
 
 /// A quantized type of GGML: a tensor is blocks of elements along its last axis, and each block has its codes and scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -160,12 +160,12 @@ impl fmt::Display for GgmlBlock {
 }
 
 impl FromStr for GgmlBlock {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
+    type Err = SpellingError;
+    fn from_str(text: &str) -> Result<Self, SpellingError> {
         Self::ALL
             .into_iter()
             .find(|block| block.name() == text)
-            .ok_or_else(|| format!("`{text}` is not a type of blocks"))
+            .ok_or_else(|| SpellingError::GgmlBlock(text.to_owned()))
     }
 }
 

@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use super::read::{Sink, WeightError};
 use super::{CHUNK_BYTES, Weight, WeightExpr, bytes_of, ggml};
-use crate::DType;
 use crate::ops::Real;
+use crate::{DType, SpellingError};
 
 pub use ggml::GgmlBlock;
 
@@ -55,10 +55,10 @@ impl fmt::Display for Packing {
 }
 
 impl FromStr for Packing {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
+    type Err = SpellingError;
+    fn from_str(text: &str) -> Result<Self, SpellingError> {
         let parts: Vec<&str> = text.split('/').collect();
-        let unknown = || format!("`{text}` is not a packing");
+        let unknown = || SpellingError::Packing(text.to_owned());
         Ok(match parts.as_slice() {
             ["words"] => Self::Words,
             ["next_words"] => Self::NextWords,

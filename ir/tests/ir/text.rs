@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::weight::Buffer;
 use planish_testing::random_graph::{build, choices};
 
-fn files(name: &str) -> Result<Arc<dyn WeightSource>, String> {
+fn files(name: &str) -> Result<Arc<dyn WeightSource>, text::NoFile> {
     match name {
         "buffer.safetensors" => Ok(Arc::new(Buffer(vec![0; 64]))),
         _ => text::no_files(name),

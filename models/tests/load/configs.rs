@@ -174,7 +174,7 @@ fn tasks_have_names_and_synonyms() {
     ] {
         assert_eq!(name.parse(), Ok(expected));
     }
-    let error = "summon".parse::<Task>().unwrap_err();
+    let error = "summon".parse::<Task>().unwrap_err().to_string();
     assert_says(&error, &["`summon`", "feature-extraction, fill-mask, text-classification", "question-answering"]);
 }
 

@@ -31,8 +31,8 @@ use std::sync::Arc;
 use planish_ir::Graph;
 
 pub use error::ImportError;
-pub use part::{KnownOperand, read_body, read_operator};
-pub use places::Places;
+pub use part::{KnownOperand, PartError, read_body, read_operator};
+pub use places::{PlaceError, Places};
 use serde::{Deserialize, Serialize};
 pub use skeleton::{WeightFile, weights_outside};
 pub(crate) use tensors::dtype;

@@ -12,6 +12,23 @@ use super::{nodes, order};
 use crate::export::{attribute, data_type, value_info};
 use crate::proto::{DimensionProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto};
 
+/// An operator, or a graph in it, is not one that a graph here can have: why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PartError(String);
+
+impl From<String> for PartError {
+    fn from(reason: String) -> Self {
+        Self(reason)
+    }
+}
+
+impl From<PartError> for String {
+    fn from(error: PartError) -> Self {
+        error.0
+    }
+}
+
 /// An operand of an operator.
 pub struct KnownOperand {
     /// Its type, without symbols.
@@ -26,10 +43,16 @@ pub struct KnownOperand {
 ///
 /// # Errors
 /// When it is not a graph of such inputs, or has what graphs here cannot have.
-pub fn read_body(op: &Foreign, body: &[u8], inputs: &[TensorType], captured: &[TensorType]) -> Result<Graph, String> {
+pub fn read_body(
+    op: &Foreign,
+    body: &[u8],
+    inputs: &[TensorType],
+    captured: &[TensorType],
+) -> Result<Graph, PartError> {
     let mut graph = GraphProto::decode(body).map_err(|e| format!("its graph is malformed: {e}"))?;
     if graph.input.len() != inputs.len() || op.captures.len() != captured.len() {
-        return Err(format!("its graph has {} inputs, and {} are given", graph.input.len(), inputs.len()));
+        let (own, given) = (graph.input.len(), inputs.len());
+        return Err(PartError(format!("its graph has {own} inputs, and {given} are given")));
     }
     forget_sizes(&mut graph);
     for (info, ty) in graph.input.iter_mut().zip(inputs) {
@@ -46,7 +69,7 @@ pub fn read_body(op: &Foreign, body: &[u8], inputs: &[TensorType], captured: &[T
     graph.initializer.retain(|tensor| !given.contains(&tensor.name));
     graph.input.extend(op.captures.iter().zip(captured).map(|(name, ty)| value_info(&name.0, &ty.clone().into())));
     tell_results_apart(&mut graph);
-    read(op, graph)
+    Ok(read(op, graph)?)
 }
 
 /// An operator as a graph of the operators that it becomes, now that its operands are known. Operand `I` is the input
@@ -54,7 +77,7 @@ pub fn read_body(op: &Foreign, body: &[u8], inputs: &[TensorType], captured: &[T
 ///
 /// # Errors
 /// When it is not an operator of such operands.
-pub fn read_operator(op: &Foreign, operands: &[Option<KnownOperand>]) -> Result<Graph, String> {
+pub fn read_operator(op: &Foreign, operands: &[Option<KnownOperand>]) -> Result<Graph, PartError> {
     let mut graph = GraphProto { name: op.op.0.clone(), ..GraphProto::default() };
     let mut node = NodeProto { op_type: op.op.0.clone(), name: op.op.0.clone(), ..NodeProto::default() };
     if !op.is_standard() {
@@ -69,7 +92,7 @@ pub fn read_operator(op: &Foreign, operands: &[Option<KnownOperand>]) -> Result<
         match elements {
             Some(weight) => graph.initializer.push(TensorProto {
                 name: name.clone(),
-                dims: ty.shape.as_constant().ok_or("an operand has no size")?,
+                dims: ty.shape.as_constant().ok_or_else(|| "an operand has no size".to_owned())?,
                 data_type: data_type(ty.dtype),
                 raw_data: weight.read().map_err(|e| e.to_string())?.into(),
                 ..TensorProto::default()
@@ -88,7 +111,7 @@ pub fn read_operator(op: &Foreign, operands: &[Option<KnownOperand>]) -> Result<
     let settings = op.settings.0.iter().map(|(name, value)| attribute(name, value, &|_| None));
     node.attribute = settings.collect::<Result<_, _>>()?;
     graph.node.push(node);
-    read(op, graph)
+    Ok(read(op, graph)?)
 }
 
 /// Imports a part of the graph that an operator is in.

@@ -47,23 +47,20 @@ impl Places {
     ///
     /// # Errors
     /// When the location leads elsewhere, or there is no such file.
-    pub fn find(&self, location: &str) -> Result<PathBuf, String> {
+    pub fn find(&self, location: &str) -> Result<PathBuf, PlaceError> {
         let inside = !location.is_empty()
             && Path::new(location).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
-        let outside = || format!("its external data `{location}` is outside of the model's folder");
+        let location = location.to_owned();
         if !inside {
-            return Err(format!("{}; save the model with its data in one folder", outside()));
+            return Err(PlaceError::Outside { location });
         }
-        let failed = |e: io::Error| format!("its external data `{location}` cannot be read: {e}");
+        let failed = |reason: io::Error| PlaceError::Unreadable { location: location.clone(), reason };
         let mut missing = None;
         for folder in &self.folders {
-            let path = folder.join(location);
+            let path = folder.join(&location);
             match path.canonicalize() {
                 Ok(real) if self.holds(&real).map_err(failed)? => return Ok(path),
-                Ok(real) => {
-                    let real = real.display();
-                    return Err(format!("{}: a link leads to {real}; copy that file beside the model", outside()));
-                }
+                Ok(real) => return Err(PlaceError::Link { location, real }),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => missing = missing.or(Some(e)),
                 Err(e) => return Err(failed(e)),
             }
@@ -78,6 +75,44 @@ impl Places {
         let in_cache = repository(own).is_some_and(|root| file.starts_with(root));
         let in_git = || git_repository(own).and_then(|root| file.strip_prefix(root).ok()).is_some_and(is_shown);
         Ok(in_cache || folders.iter().any(|folder| file.starts_with(folder)) || in_git())
+    }
+}
+
+/// A file of external data is not where it may be.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// The location leads out of the model's folder.
+    #[error(
+        "its external data `{location}` is outside of the model's folder; save the model with its data in one folder"
+    )]
+    Outside {
+        /// As the model has it.
+        location: String,
+    },
+    /// A link leads out of the folders that links may lead to.
+    #[error(
+        "its external data `{location}` is outside of the model's folder: a link leads to {}; copy that file beside the model",
+        .real.display()
+    )]
+    Link {
+        /// As the model has it.
+        location: String,
+        /// Where the link leads.
+        real: PathBuf,
+    },
+    /// It is not there, or cannot be read.
+    #[error("its external data `{location}` cannot be read: {reason}")]
+    Unreadable {
+        /// As the model has it.
+        location: String,
+        /// Why.
+        reason: io::Error,
+    },
+}
+
+impl From<PlaceError> for String {
+    fn from(error: PlaceError) -> Self {
+        error.to_string()
     }
 }
 

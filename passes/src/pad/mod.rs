@@ -65,11 +65,16 @@ impl fmt::Display for Logits {
     }
 }
 
+/// There are no logits of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("logits are {} or {}, not `{0}`", Logits::Sliced, Logits::Padded)]
+pub struct UnknownLogits(pub String);
+
 impl FromStr for Logits {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
+    type Err = UnknownLogits;
+    fn from_str(text: &str) -> Result<Self, UnknownLogits> {
         let found = Self::ALL.into_iter().find(|logits| logits.name() == text);
-        found.ok_or_else(|| format!("logits are {} or {}, not `{text}`", Self::Sliced, Self::Padded))
+        found.ok_or_else(|| UnknownLogits(text.to_owned()))
     }
 }
 

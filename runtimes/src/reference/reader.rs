@@ -64,6 +64,6 @@ impl Reader for OnnxReader {
             KnownOperand { ty: tensor.ty(), elements: if is_known { weight() } else { None } }
         };
         let operands: Vec<_> = operands.iter().map(|tensor| tensor.map(operand)).collect();
-        read_operator(op, &operands)
+        Ok(read_operator(op, &operands)?)
     }
 }
