@@ -143,7 +143,8 @@ impl Tally {
                 let Some((_, actual)) = artifact.outputs.iter().find(|(other, _)| other == name) else {
                     return Err(broken("the artifact does not have it".to_owned()).into());
                 };
-                let cut = of_tokens(expected, actual, artifact.vocabulary.as_ref()).map_err(broken)?;
+                let cut = of_tokens(expected, actual, artifact.vocabulary.as_ref())
+                    .map_err(|error| broken(error.to_string()))?;
                 let actual = cut.as_ref().unwrap_or(actual);
                 if expected.shape() != actual.shape() {
                     let (own, other) = (actual.shape(), expected.shape());

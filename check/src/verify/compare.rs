@@ -46,6 +46,7 @@ pub fn compare(
             None => Err("the artifact does not have this output".to_owned()),
             Some(actual) => logits
                 .aligned(role, expected, actual)
+                .map_err(|error| error.to_string())
                 .and_then(|[expected, actual]| figures(&expected, &actual, mask, 2.0 * tolerances.max_relative)),
         };
         let miss = figures.as_ref().map_or_else(|miss| Some(miss.clone()), |figures| figures.miss(tolerances));
