@@ -75,6 +75,10 @@ pub(super) struct Arguments {
     /// bits) [default: f32]
     #[arg(long, value_delimiter = ',', value_name = "FORM,..", value_parser = variant)]
     precision: Vec<Variant>,
+    /// What checkpoints are compiled with otherwise, as `planish compile --recipe` takes it: a file, or KEY=VALUE such as
+    /// weight-scales=reduced. Forms that have no use for it are left out of --compare. Repeatable
+    #[arg(long, value_name = "FILE|KEY=VALUE")]
+    recipe: Vec<String>,
     /// Compare everything with its model in float32 on this data, of the kinds that `calibrate` takes. The columns are those
     /// of `evaluate`: cosine and neighbours kept, or top-1 agreement and KL divergence, or perplexity
     #[arg(long, value_name = "FILE")]
@@ -258,6 +262,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         named: arguments.named.clone(),
         compare: arguments.compare.clone(),
         variants: arguments.precision.clone(),
+        recipe: arguments.recipe.clone(),
         runtimes: arguments.runtime.clone(),
         references: arguments.reference.clone(),
         calibrate,

@@ -26,6 +26,26 @@ fn checkpoints_are_compiled_in_the_forms_that_are_named() {
     planish(["bench", text(&model), "--runtime", "trt"]).exits(1, &["planish compile first"]);
 }
 
+/// A recipe says how forms are compiled that it is of use for: a table of tokens that stays a float makes a larger file.
+#[test]
+fn forms_follow_a_recipe() {
+    let model = golden("bert");
+    let bytes = |recipe: &[&str]| {
+        let bench = ["bench", text(&model), "--precision", "int8-dynamic"];
+        let done = planish([&bench[..], recipe, &QUICK].concat()).exits(0, &[]);
+        let document: Value = serde_json::from_str(&done.stdout).unwrap();
+        document["cells"][0]["model"]["bytes"].as_u64().unwrap()
+    };
+    assert!(bytes(&["--recipe", "keep=@table=float"]) > bytes(&[]));
+    let refused = |more: &[&str], code: i32, why: &[&str]| {
+        planish([&["bench", text(&model)], more].concat()).exits(code, why);
+    };
+    refused(&["--recipe", "precision=int4"], 2, &["--recipe precision: a benchmark takes --precision for it"]);
+    refused(&["--recipe", "block-size=64"], 2, &["--block-size is for --precision int4, int8-weights"]);
+    let (_folder, out) = artifact(&model, &[]);
+    planish(["bench", text(&out), "--recipe", "keep=a"]).exits(2, &["--recipe is for checkpoints, and none is named"]);
+}
+
 #[test]
 fn a_comparison_has_the_usual_forms_and_their_accuracy_on_data() {
     let folder = scratch();

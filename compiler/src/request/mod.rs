@@ -19,7 +19,7 @@ use crate::calibrate::{CalibrateOn, CalibrateOptions, CalibrationObserver, Measu
 use crate::engine::{EngineOptions, SymbolRanges};
 
 pub use folders::Folders;
-pub use prepare::{Prepared, prepare};
+pub use prepare::{Prepared, followed, least_opset, prepare};
 
 /// What a user asks for.
 #[derive(Debug)]

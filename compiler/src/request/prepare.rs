@@ -1,7 +1,8 @@
 //! From a request to a source and the options of a compilation.
 
 use anyhow::{Context, Result};
-use planish_artifact::backend::{lacks, spelled};
+use planish_artifact::backend::{Backend, lacks, spelled};
+use planish_artifact::recipe::Recipe;
 use planish_ir::DType;
 use planish_passes::Options;
 
@@ -48,26 +49,13 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
         }
     }
     let cache = request.cache()?;
-    let attention = if recipe.attention_fp32 { backend.target.attention_between_casts.opset() } else { 0 };
-    let codes = [resolved.quantize_weights.as_ref().map(|_| DType::I4), source.block_codes()];
-    let codes = codes.into_iter().flatten().map(|codes| backend.target.blocks_opset(codes));
-    let least = codes.chain([attention, backend.target.cache_opset(cache)]).max().unwrap_or(0);
+    let least = least_opset(backend, recipe, &source).max(backend.target.cache_opset(cache));
     let opset = request.opset.unwrap_or_else(|| source.default_opset_from(least));
     let calibration = calibration(request, &source, &run, observer)?;
     let options = CompileOptions {
-        backend,
         task: request.task,
         strict: request.strict,
-        passes: Options {
-            fusion: request.fusion,
-            cache,
-            attention_fp32: recipe.attention_fp32,
-            precision: resolved.half.map(Into::into),
-            padding: resolved.padding,
-            last_logits: recipe.last_logits(),
-            allow_non_finite: recipe.allow_non_finite,
-            ..Options::new(backend.target, opset)
-        },
+        passes: Options { fusion: request.fusion, cache, ..Options::new(backend.target, opset) },
         placement: request.placement,
         package: request.package,
         explain_fusion: request.explain_fusion,
@@ -75,13 +63,39 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
         force: request.force,
         profiles: request.profiles.clone(),
         calibration,
+        recipe: Some(recipe.clone()),
+        ..CompileOptions::new(backend, opset)
+    };
+    Ok(Prepared { source, options: followed(options, recipe, resolved), folders })
+}
+
+/// The options of a compilation that follows a recipe, which came to this for the target.
+#[must_use]
+pub fn followed(options: CompileOptions, recipe: &Recipe, resolved: Resolved) -> CompileOptions {
+    CompileOptions {
+        passes: Options {
+            attention_fp32: recipe.attention_fp32,
+            precision: resolved.half.map(Into::into),
+            padding: resolved.padding,
+            last_logits: recipe.last_logits(),
+            allow_non_finite: recipe.allow_non_finite,
+            ..options.passes
+        },
         quantize: resolved.quantize,
         quantize_weights: resolved.quantize_weights,
         requantize: recipe.requantize,
-        recipe: Some(recipe.clone()),
         block_inputs: resolved.block_inputs,
-    };
-    Ok(Prepared { source, options, folders })
+        ..options
+    }
+}
+
+/// The oldest opset that has what a recipe makes of a model for a backend.
+#[must_use]
+pub fn least_opset(backend: &Backend, recipe: &Recipe, source: &SourceModel) -> u32 {
+    let attention = if recipe.attention_fp32 { backend.target.attention_between_casts.opset() } else { 0 };
+    let codes = [recipe.blocks().map(|_| DType::I4), source.block_codes()];
+    let codes = codes.into_iter().flatten().map(|codes| backend.target.blocks_opset(codes));
+    codes.chain([attention]).max().unwrap_or(0)
 }
 
 /// Looks for the runtime of an artifact that is run before it is written; of another one it only says what it lacks.

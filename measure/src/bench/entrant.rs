@@ -8,20 +8,21 @@ use planish_artifact::backend::{Backend, LOCAL, MakeRuntime, PORTABLE, Variant};
 use planish_artifact::files::digest;
 use planish_artifact::manifest::{File, Manifest, PartManifest, SourceManifest};
 use planish_artifact::package::RuntimePackage;
-use planish_artifact::recipe::Precision;
+use planish_artifact::recipe::{Precision, Recipe};
 use planish_artifact::split::Split;
 use planish_artifact::verification::{Basis, Tolerances, is_quantized, of_codes};
 use planish_compiler::calibrate::{CalibrateOptions, Calibration};
 use planish_compiler::compile::{
     CompileOptions, Compiled, Observer, compile, computed_precision, interface, parameters,
 };
-use planish_compiler::recipe::{CalibrationData, Resolved, resolve};
+use planish_compiler::recipe::{CalibrationData, resolve};
+use planish_compiler::request::{followed, least_opset};
 use planish_compiler::source::{self, Compared, SourceModel, takes_the_same};
 use planish_data::DataOptions;
 use planish_ir::Graph;
 use planish_models::{LoadOptions, Loaded, SourceFile};
 use planish_onnx::{ImportOptions, Placement};
-use planish_passes::{Options, QuantizedForm};
+use planish_passes::QuantizedForm;
 
 use crate::inspect::weight_bytes;
 
@@ -149,19 +150,19 @@ impl Entrant {
         })
     }
 
-    /// A form of a model, compiled into temporary files below `folder`.
+    /// A form of a model that follows a recipe otherwise, compiled into temporary files below `folder`.
     ///
     /// # Errors
     /// When it cannot be compiled.
     pub fn compiled(
         model: &SourceModel,
         form: &Form,
-        folder: &Path,
+        (recipe, folder): (&Recipe, &Path),
         calibration: Option<&Calibration>,
         observer: &dyn Observer,
     ) -> Result<Self> {
         let label = form.label(model);
-        let options = form.options(model, calibration)?;
+        let options = form.options(model, recipe, calibration)?;
         let place = folder.join(label.replace('/', "-"));
         let compiled = compile(model, &place, &options, observer).with_context(|| format!("cannot compile {label}"))?;
         let artifact = compiled.artifact.clone();
@@ -259,8 +260,14 @@ impl Form {
         format!("{}-{}-{}", model.name(), self.backend.target.name, self.variant.name())
     }
 
-    /// The command that compiles it into an artifact. `calibrate` is data, with how it is read, or a table.
-    pub(super) fn command(&self, model: &SourceModel, calibrate: Option<(&Path, &DataOptions)>) -> String {
+    /// The command that compiles it into an artifact. `calibrate` is data, with how it is read, or a table; `recipe` has the values
+    /// of `--recipe`.
+    pub(super) fn command(
+        &self,
+        model: &SourceModel,
+        calibrate: Option<(&Path, &DataOptions)>,
+        recipe: &[String],
+    ) -> String {
         let mut words = vec!["planish".to_owned(), "compile".to_owned(), quoted(&model.path().display().to_string())];
         if self.backend != LOCAL {
             words.extend(["--target".to_owned(), self.backend.target.name.to_owned()]);
@@ -271,6 +278,7 @@ impl Form {
             Variant::DynamicInt8 => words.push(Precision::Int8.option().to_owned()),
             Variant::Of(precision) => words.push(precision.option().to_owned()),
         }
+        words.extend(recipe.iter().flat_map(|word| ["--recipe".to_owned(), quoted(word)]));
         if let (Variant::Of(Precision::Int8), Some((path, data))) = (self.variant, calibrate) {
             words.extend(["--calibrate".to_owned(), quoted(&path.display().to_string())]);
             words.extend(data.field.iter().flat_map(|field| ["--field".to_owned(), quoted(field)]));
@@ -281,9 +289,16 @@ impl Form {
     }
 
     /// How it is compiled.
-    fn options(&self, model: &SourceModel, calibration: Option<&Calibration>) -> Result<CompileOptions> {
+    fn options(
+        &self,
+        model: &SourceModel,
+        asked: &Recipe,
+        calibration: Option<&Calibration>,
+    ) -> Result<CompileOptions> {
         let target = self.backend.target;
-        let mut options = CompileOptions::new(self.backend, model.default_opset());
+        let recipe = Recipe { precision: self.variant.recipe().precision, ..asked.clone() };
+        let opset = model.default_opset_from(least_opset(self.backend, &recipe, model));
+        let mut options = CompileOptions::new(self.backend, opset);
         let is_static = self.variant == Variant::Of(Precision::Int8);
         if self.variant == Variant::DynamicInt8 && target.quantized != QuantizedForm::IntegerProducts {
             bail!("int8-dynamic is for target ort; target {target} needs fixed scales");
@@ -299,12 +314,9 @@ impl Form {
         }
         let run = CalibrateOptions::default();
         let data = options.calibration.as_ref().map(|of| CalibrationData { path: of.data.name.as_ref(), run: &run });
-        let Resolved { half, quantize, quantize_weights, .. } = resolve(&self.variant.recipe(), target, data)?;
-        options.quantize = quantize;
-        options.quantize_weights = quantize_weights;
+        let resolved = resolve(&recipe, target, data)?;
         options.placement = Placement::Copy;
-        let fusion = self.variant != Variant::Unfused;
-        options.passes = Options { precision: half.map(Into::into), fusion, ..options.passes };
-        Ok(options)
+        options.passes.fusion = self.variant != Variant::Unfused;
+        Ok(followed(options, &recipe, resolved))
     }
 }

@@ -6,12 +6,13 @@ use anyhow::{Context, Result, anyhow, bail};
 use planish_artifact::Artifact;
 use planish_artifact::backend::{BACKENDS, Backend, LOCAL, MakeRuntime, PORTABLE, RuntimeSettings, USUAL};
 use planish_artifact::draft::Draft;
-use planish_artifact::recipe::Precision;
+use planish_artifact::recipe::{Precision, read};
 use planish_artifact::split::Split;
 use planish_compiler::calibrate::{
     CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, is_table,
 };
 use planish_compiler::compile::Observer;
+use planish_compiler::request::RequestError;
 use planish_compiler::source::SourceModel;
 use planish_data::DataOptions;
 use planish_models::{LoadOptions, Task};
@@ -28,6 +29,8 @@ pub struct Request {
     pub compare: Option<PathBuf>,
     /// The forms in which checkpoints are compiled.
     pub variants: Vec<Variant>,
+    /// What checkpoints are compiled with beside these, as `--recipe` takes it: files and `KEY=VALUE`.
+    pub recipe: Vec<String>,
     /// The runtimes that checkpoints are compiled for.
     pub runtimes: Vec<MakeRuntime>,
     /// The models that ONNX files are compared with.
@@ -62,6 +65,7 @@ impl Request {
     /// When something is not there, or nothing can be read and compiled.
     pub fn prepare(&self, observer: &dyn PrepareObserver) -> Result<Prepared> {
         let mut prepared = Prepared { entrants: Vec::new(), left_out: Vec::new(), _folders: Vec::new() };
+        self.check_recipe()?;
         if let Some(path) = &self.compare {
             let model = SourceModel::open(path)?;
             let mut compiling = Compiling::new(self, &model, observer)?;
@@ -101,6 +105,27 @@ impl Request {
         }
         tell_apart(&mut prepared.entrants)?;
         Ok(prepared)
+    }
+
+    /// Refuses a recipe that says what other options of a benchmark say, or that is of no use because nothing is compiled.
+    fn check_recipe(&self) -> Result<()> {
+        let recipe = read(&self.recipe)?;
+        for (given, member, option) in [
+            (recipe.target.is_some(), "target", "--runtime"),
+            (!recipe.precision.is_empty(), "precision", "--precision"),
+            (!recipe.engine.is_empty(), "engine", "artifacts of `planish compile --target trt`"),
+        ] {
+            if given {
+                let why = format!("--recipe {member}: a benchmark takes {option} for it; leave it out");
+                return Err(RequestError(why).into());
+            }
+        }
+        let is_compiled = |path: &PathBuf| !is_artifact(path) && !SourceModel::is_file_of_graph(path);
+        if !self.recipe.is_empty() && self.compare.is_none() && !self.named.iter().any(is_compiled) {
+            let why = "--recipe is for checkpoints, and none is named; artifacts are measured as they are";
+            return Err(RequestError(why.to_owned()).into());
+        }
+        Ok(())
     }
 
     /// Adds what a user named.
@@ -222,10 +247,12 @@ impl<'a> Compiling<'a> {
         }
         self.observer.compiling(&form.label(self.model));
         let folder = self.folder.folder();
-        let mut entrant = Entrant::compiled(self.model, form, folder, self.calibration.as_ref(), self.observer)?;
+        let recipe = read(&self.request.recipe)?;
+        let calibration = self.calibration.as_ref();
+        let mut entrant = Entrant::compiled(self.model, form, (&recipe, folder), calibration, self.observer)?;
         let calibrate = self.request.calibrate.as_ref();
         let calibrate = calibrate.map(|(path, data)| (path.as_path(), data));
-        entrant.command = Some(form.command(self.model, calibrate));
+        entrant.command = Some(form.command(self.model, calibrate, &self.request.recipe));
         Ok(entrant)
     }
 
