@@ -34,7 +34,7 @@ fn forms_follow_a_recipe() {
         let bench = ["bench", text(&model), "--precision", "int8-dynamic"];
         let done = planish([&bench[..], recipe, &QUICK].concat()).exits(0, &[]);
         let document: Value = serde_json::from_str(&done.stdout).unwrap();
-        document["cells"][0]["model"]["bytes"].as_u64().unwrap()
+        document["cells"][0]["model"]["file_bytes"].as_u64().unwrap()
     };
     assert!(bytes(&["--recipe", "keep=@table=float"]) > bytes(&[]));
     let refused = |more: &[&str], code: i32, why: &[&str]| {
@@ -42,7 +42,7 @@ fn forms_follow_a_recipe() {
     };
     refused(&["--recipe", "precision=int4"], 2, &["--recipe precision: a benchmark takes --precision for it"]);
     refused(&["--recipe", "block-size=64"], 2, &["--block-size is for --precision int4, int8-weights"]);
-    let (_folder, out) = artifact(&model, &[]);
+    let (_folder, out) = artifact("bert");
     planish(["bench", text(&out), "--recipe", "keep=a"]).exits(2, &["--recipe is for checkpoints, and none is named"]);
 }
 

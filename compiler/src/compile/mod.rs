@@ -7,6 +7,7 @@ mod finite;
 mod keep;
 mod larger;
 mod links;
+mod options;
 mod sentence;
 mod write;
 
@@ -22,18 +23,15 @@ use planish_artifact::draft::Draft;
 use planish_artifact::files::relative_path;
 use planish_artifact::manifest::{File, Manifest, PaddedVocabulary, PartManifest, SourceManifest};
 use planish_artifact::package::RuntimePackage;
-use planish_artifact::recipe::Recipe;
 use planish_ir::{Dim, Graph, Output, OutputRole};
-use planish_models::{LoadOptions, Loaded, Task};
-use planish_onnx::Placement;
+use planish_models::{LoadOptions, Loaded};
 use planish_passes::quantize::{Bits, Quantization, WeightQuantization, release_codes};
 use planish_passes::raise::{Explanation, explain, raised};
 use planish_passes::{
-    BlockInputs, Half, HalfPrecision, LAST_LOGITS, Logits, Note, Options, Pipeline, Stage, fuse, last_notes, precision,
+    BlockInputs, Half, LAST_LOGITS, Logits, Note, Options, Pipeline, Stage, fuse, last_notes, precision,
 };
 
-use crate::calibrate::Calibration;
-use crate::engine::{PROFILES, Profiles, SymbolRanges};
+use crate::engine::{PROFILES, Profiles};
 use crate::packages;
 use crate::quantize::{Quantizations, QuantizeOptions, QuantizeProgress, WeightOptions};
 use crate::source::SourceModel;
@@ -41,86 +39,7 @@ use crate::source::SourceModel;
 pub use check::output as check_output;
 pub use describe::{computed_precision, interface, parameters, value_info};
 pub use finite::first_not_finite;
-
-/// How to compile.
-#[derive(Clone, Debug)]
-pub struct CompileOptions {
-    /// What to compile for.
-    pub backend: &'static Backend,
-    /// The head; inferred where absent.
-    pub task: Option<Task>,
-    /// Whether warnings are errors.
-    pub strict: bool,
-    /// What passes do; their target is that of the backend.
-    pub passes: Options,
-    /// Where weights go.
-    pub placement: Placement,
-    /// The library that the artifact is laid out for.
-    pub package: RuntimePackage,
-    /// Whether to explain which operators raising found, and where a rule almost matched.
-    pub explain_fusion: bool,
-    /// Whether the graph is verified after each pass.
-    pub verify_passes: bool,
-    /// Whether a folder with files that planish did not write may be replaced.
-    pub force: bool,
-    /// The sizes of the engines that are built of the artifact: a profile each; the usual ones where there is none.
-    pub profiles: Vec<SymbolRanges>,
-    /// How linear layers are quantized, where that is asked for.
-    pub quantize: Option<QuantizeOptions>,
-    /// How weights alone are quantized, where that is asked for.
-    pub quantize_weights: Option<WeightOptions>,
-    /// What a user asked for, which the manifest records; absent where options are set one by one.
-    pub recipe: Option<Recipe>,
-    /// Whether weights that the model came with as codes are quantized anew.
-    pub requantize: bool,
-    /// What ONNX Runtime multiplies weights with that have a scale for each block; where absent, integers with weights that
-    /// are quantized here, and what the source says with those of a graph.
-    pub block_inputs: Option<BlockInputs>,
-    /// What was measured of the activations: it decides what stays in float32, and the scales of quantized inputs; absent
-    /// without calibration.
-    pub calibration: Option<Calibration>,
-}
-
-impl CompileOptions {
-    /// With fusion, in the precision of the model, with copied weights, for Optimum, and with the padding of the target.
-    #[must_use]
-    pub fn new(backend: &'static Backend, opset: u32) -> Self {
-        Self {
-            backend,
-            task: None,
-            strict: false,
-            passes: Options::new(backend.target, opset),
-            placement: Placement::Copy,
-            package: RuntimePackage::default(),
-            explain_fusion: false,
-            verify_passes: false,
-            force: false,
-            profiles: Vec::new(),
-            quantize: None,
-            quantize_weights: None,
-            recipe: None,
-            requantize: false,
-            block_inputs: None,
-            calibration: None,
-        }
-    }
-
-    /// Whether an artifact is to be smaller than its source.
-    fn is_to_be_small(&self) -> bool {
-        self.quantize.is_some() || self.quantize_weights.is_some() || self.passes.precision.is_some()
-    }
-
-    /// The options of passes over a part of a model, with what was observed of its values.
-    fn passes_for(&self, part: &str) -> Options {
-        let passes = Options { explain: self.explain_fusion, ..self.passes.clone() };
-        let table = self.calibration.as_ref().map(Calibration::table);
-        let values = table.and_then(|table| table.part(part));
-        let (Some(precision), Some(values)) = (&passes.precision, values) else { return passes };
-        let observed = values.iter().map(|(value, range)| (value.clone(), range.magnitude())).collect();
-        let half = HalfPrecision { observed, ..HalfPrecision::clone(precision) };
-        Options { precision: Some(half.into()), ..passes }
-    }
-}
+pub use options::CompileOptions;
 
 /// Receives events while a model is compiled.
 pub trait Observer: Sync {
