@@ -30,7 +30,7 @@ pub(super) struct RecipeArguments {
     #[arg(long)]
     int8_weights: bool,
     /// Keep another type where a name of an operator, a weight or a module matches this regular expression: float (not quantized, the
-    /// default), fp32, int8 or int4. @head is the layer that scores tokens, @table the table of tokens. Repeatable; of types of quantized weights the last match counts
+    /// default), fp32, int8 or int4. @head is the layer that scores tokens, @table the table of tokens. Repeatable: of the entries that name something the last one counts
     #[arg(long, value_name = "PATTERN[=TYPE]")]
     pub(super) keep: Vec<Keep>,
     /// How codes of weights are chosen: nearest, mse, hqq, or with data gptq or awq; with --int8 nearest or gptq [default: mse; nearest
