@@ -69,7 +69,9 @@ fn is_idle(options: &CompileOptions, exception: &Exception, parts: &[LoweredPart
 fn unmatched(named: &Named, source: &Loaded) -> String {
     let what = match named {
         Named::Head => "planish found no layer that scores tokens",
-        Named::Table => "planish found no table of tokens whose type can be another one",
+        Named::Table => {
+            "planish found no table of tokens beside the layer that scores them; where both are one weight, write @head"
+        }
         Named::Names(_) => "nothing is named so that can keep another type",
     };
     let near = match named {
