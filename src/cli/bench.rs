@@ -209,7 +209,7 @@ enum Command {
 
 /// The value of `--runtime`.
 fn runtime(name: &str) -> Result<MakeRuntime, String> {
-    backend::runtime_named(name)
+    backend::runtime_named(name).map_err(|unknown| unknown.to_string())
 }
 
 impl Arguments {

@@ -25,7 +25,7 @@ pub use cores::Cores;
 pub use emitter::{EmitOptions, Emitted, Emitter, OnnxEmitter};
 pub use graph::GraphEmitter;
 pub use memory::available_memory;
-pub use runtimes::{RuntimeSettings, is_on_gpu, lacks, runtime_named, saturates, spelled};
+pub use runtimes::{RuntimeSettings, UnknownRuntime, is_on_gpu, lacks, runtime_named, saturates, spelled};
 pub use temporary::TemporaryFiles;
 pub use variant::Variant;
 

@@ -110,25 +110,33 @@ impl Backend {
     }
 }
 
+/// There is no runtime of a name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no runtime `{name}`; there are {}", .there.join(", "))]
+pub struct UnknownRuntime {
+    /// The name.
+    pub name: String,
+    /// The names that there are.
+    pub there: Vec<&'static str>,
+}
+
 /// A runtime of some backend by its name.
 ///
 /// # Errors
 /// The names that there are.
-pub fn runtime_named(name: &str) -> Result<MakeRuntime, String> {
+pub fn runtime_named(name: &str) -> Result<MakeRuntime, UnknownRuntime> {
     let settings = RuntimeSettings::default();
     let named = |make: MakeRuntime| (make(&settings).name(), make);
     let own = BACKENDS.iter().flat_map(|b| b.runtimes.iter().copied().chain(b.engines));
-    let mut all: Vec<(&str, MakeRuntime)> = Vec::new();
+    let mut all: Vec<(&'static str, MakeRuntime)> = Vec::new();
     for (name, make) in own.map(named) {
         if !all.iter().any(|(other, _)| *other == name) {
             all.push((name, make));
         }
     }
     let found = all.iter().find(|(other, _)| *other == name).map(|(_, make)| *make);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        format!("there is no runtime `{name}`; there are {}", names.join(", "))
-    })
+    let there = || all.iter().map(|(name, _)| *name).collect();
+    found.ok_or_else(|| UnknownRuntime { name: name.to_owned(), there: there() })
 }
 
 /// Why a runtime cannot run what computes in a type, if it has no kernels for it.

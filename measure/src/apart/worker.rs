@@ -195,7 +195,7 @@ impl Start {
         settings.engines.cuda_graph = self.cuda_graph;
         settings.engines.kernel_specialization = self.kernel_specialization.parse().map_err(unread)?;
         settings.engines.weight_streaming_budget = self.weight_streaming_budget.parse().map_err(unread)?;
-        let runtime = runtime_named(&self.runtime).map_err(|reason| anyhow!(reason))?(&settings);
+        let runtime = runtime_named(&self.runtime)?(&settings);
         runtime.check()?;
         let (before, start) = (memory("VmRSS"), Instant::now());
         let loaded = match &self.what {
