@@ -104,7 +104,7 @@ impl fmt::Display for Task {
 
 /// There is no task of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown task `{0}`: the tasks are {}", Task::list(Task::ALL))]
+#[error("unknown task `{0}`: the tasks are {all}", all = Task::list(Task::ALL))]
 pub struct UnknownTask(pub String);
 
 impl FromStr for Task {

@@ -180,7 +180,7 @@ pub enum LimitError {
     #[error("`{0}`: expected NAME=VALUE, such as cos=0.999")]
     Form(String),
     /// There is no figure of this name.
-    #[error("there is no figure `{0}`; there are {}", Figure::ALL.map(Figure::name).join(", "))]
+    #[error("there is no figure `{0}`; there are {all}", all = Figure::ALL.map(Figure::name).join(", "))]
     Figure(String),
     /// What follows the name is no number.
     #[error("`{0}`: expected a number after the =")]

@@ -92,7 +92,7 @@ impl fmt::Display for Keep {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KeepError {
     /// There is no type of this name.
-    #[error("`{0}` is none of the types {}", KeptAs::NAMES.map(|(name, _)| name).join(", "))]
+    #[error("`{0}` is none of the types {all}", all = KeptAs::NAMES.map(|(name, _)| name).join(", "))]
     Type(String),
     /// There is no pattern.
     #[error("an empty pattern matches every name; write .* to say so")]

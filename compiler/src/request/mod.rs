@@ -75,7 +75,7 @@ pub struct Request {
 /// A request that cannot be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct RequestError(String);
+pub struct RequestError(pub String);
 
 fn refuse<T>(why: impl Into<String>) -> Result<T, RequestError> {
     Err(RequestError(why.into()))

@@ -67,7 +67,7 @@ impl fmt::Display for Logits {
 
 /// There are no logits of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("logits are {} or {}, not `{0}`", Logits::Sliced, Logits::Padded)]
+#[error("logits are {sliced} or {padded}, not `{0}`", sliced = Logits::Sliced, padded = Logits::Padded)]
 pub struct UnknownLogits(pub String);
 
 impl FromStr for Logits {

@@ -43,7 +43,7 @@ use planish_passes::legalize::LOWER_ATTENTION;
 use planish_passes::quantize::{QUANTIZE, QUANTIZE_WEIGHTS, Quantization, WeightQuantization, WeightScales};
 use planish_passes::{
     CacheForm, Exception, Half, HalfPrecision, KeptType, Logits, Named, Options, PASSES, Padding, Pass, PassError,
-    Pipeline, Target,
+    Pipeline, Target, UnknownLogits,
 };
 use planish_testing::evaluation::{allowed, difference, inputs, tolerance};
 use planish_testing::{same_up_to_names, unified_diff};
@@ -150,7 +150,7 @@ fn read(content: &str) -> Result<Filetest, String> {
     let number = |text: &str| text.parse::<usize>().map_err(|e| format!("`{text}`: {e}"));
     options.padding = Padding {
         vocabulary: headers.remove("pad-vocab").map(number).transpose()?,
-        logits: headers.remove("logits").unwrap_or("sliced").parse()?,
+        logits: headers.remove("logits").unwrap_or("sliced").parse().map_err(|e: UnknownLogits| e.to_string())?,
         features: headers.remove("pad-features").map(number).transpose()?,
     };
     options.quantization = quantization(&mut headers)?.map(Into::into);
