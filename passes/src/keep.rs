@@ -89,3 +89,32 @@ pub fn names(graph: &Graph) -> impl Iterator<Item = &str> {
     let results = graph.nodes().flat_map(|(_, node)| &node.outputs).map(|output| graph.value(*output));
     results.chain(graph.weights().map(|(_, value, _)| value)).map(|value| value.name.as_str())
 }
+
+#[cfg(test)]
+mod tests {
+    use planish_ir::text::{no_files, parse};
+
+    use super::*;
+
+    fn names(pattern: &str, ty: KeptType) -> Exception {
+        Exception { of: Named::Names(Regex::new(pattern).unwrap()), ty, reason: pattern.to_owned() }
+    }
+
+    #[test]
+    fn the_last_entry_that_names_something_counts() {
+        let graph =
+            parse("graph \"g\" {\n  input %x: f32[n]\n  %ab = neg(%x) : f32[n]\n  output y = %ab\n}", &no_files);
+        let graph = graph.unwrap();
+        let of_graph = |named: &Named| named.any(graph.nodes().map(|(_, node)| graph.value(node.outputs[0])));
+        let head = Exception { of: Named::Head, ty: KeptType::Four, reason: "head".to_owned() };
+        let of = |entries: Vec<Exception>| Exceptions(entries);
+        let last = |exceptions: &Exceptions| exceptions.last(of_graph).map(|exception| exception.ty);
+        let both = of(vec![names("a", KeptType::Float), names("b", KeptType::Eight), head.clone()]);
+        assert_eq!(last(&both), Some(KeptType::Eight));
+        assert!(both.float(of_graph).is_none(), "codes take it out of the floats");
+        let reversed = of(vec![names("b", KeptType::Eight), names("a", KeptType::Float), names("c", KeptType::Four)]);
+        assert_eq!(last(&reversed), Some(KeptType::Float));
+        assert_eq!(reversed.matched(&[()], |named, ()| of_graph(named)), [true, true, false]);
+        assert_eq!(last(&of(vec![head])), None);
+    }
+}
