@@ -95,10 +95,13 @@ fn first<'a>(config: &Config<'a>, keys: &[&'static str]) -> Option<(&'static str
     keys.iter().find_map(|&key| config.get(key).filter(|value| !is_off(value)).map(|value| (key, value)))
 }
 
-/// Refuses mixtures of experts of whatever architecture.
+/// Refuses mixtures of experts, but those of architectures that read how many there are.
 fn refuse_experts(config: &Config<'_>) -> Result<(), ModelError> {
     let Some((key, value)) = first(config, EXPERTS) else { return Ok(()) };
     let model_type = config.text("model_type", "")?;
+    if Architecture::find(model_type).is_some_and(|a| a.keys.iter().any(|keys| keys.contains(&key))) {
+        return Ok(());
+    }
     Err(config.error(format!(
         "`{key}` is {}: {model_type} is a mixture of experts (MoE), which is not supported; take a dense \
          model of the family",

@@ -36,6 +36,7 @@ pub(crate) const ENCODER_MASK: Named<InputRole> = ("encoder_attention_mask", Inp
 pub(crate) const ENCODER_STATES: Named<InputRole> = ("encoder_hidden_states", InputRole::EncoderStates);
 pub(crate) const TOKEN_TYPES: Named<InputRole> = ("token_type_ids", InputRole::TokenTypes);
 pub(crate) const POSITION_IDS: Named<InputRole> = ("position_ids", InputRole::Positions);
+pub(crate) const BOXES: Named<InputRole> = ("bbox", InputRole::Boxes);
 pub(crate) const PIXELS: Named<InputRole> = ("pixel_values", InputRole::Pixels);
 
 pub(crate) const LOGITS: Named<OutputRole> = ("logits", OutputRole::Logits);
@@ -156,7 +157,7 @@ pub fn output(role: OutputRole) -> Option<&'static str> {
 /// What the input of a role is called; absent where no model here has one.
 #[must_use]
 pub fn input(role: InputRole) -> Option<&'static str> {
-    let all = [INPUT_IDS, ATTENTION_MASK, ENCODER_MASK, ENCODER_STATES, TOKEN_TYPES, POSITION_IDS, PIXELS];
+    let all = [INPUT_IDS, ATTENTION_MASK, ENCODER_MASK, ENCODER_STATES, TOKEN_TYPES, POSITION_IDS, BOXES, PIXELS];
     all.iter().find(|(_, other)| *other == role).map(|(name, _)| *name)
 }
 

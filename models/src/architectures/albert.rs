@@ -4,10 +4,10 @@
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::bert::{self, Defaults};
 use crate::checkpoint::config::Size;
+use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
-use crate::layers::encoder::{self, Activation, LayerNames};
-use crate::layers::heads::{self, MaskedLm, SecondBias};
-use crate::names;
+use crate::layers::encoder::{self, Context, LayerNames};
+use crate::layers::heads::{DecoderBias, MaskedLm, Pooling, SecondBias, TextHeads, Tied};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -50,6 +50,7 @@ const LAYER: LayerNames = LayerNames {
     up: "ffn",
     down: "ffn_output",
     output_norm: "full_layer_layer_norm",
+    final_norm: None,
 };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
@@ -76,39 +77,22 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         let group = (layer as f64 / (s.layers.value as f64 / groups.value as f64)) as usize;
         for inner in 0..inner.value {
             let path = format!("{}.{group}.albert_layers.{inner}", LAYER.layers);
-            x = encoder::layer(b, &s, &LAYER, &path, x, (mask, None))?;
+            x = encoder::layer(b, &s, &LAYER, &path, x, Context::of_mask(mask))?;
         }
     }
-    let pool = |b: &mut Builder<'_>| heads::pool(b, s.hidden, x, "pooler", Activation::TANH);
-    match task {
-        Task::FeatureExtraction => {
-            b.give(names::HIDDEN, x);
-            if b.tensors.contains("pooler.weight") {
-                let pooled = pool(b)?;
-                b.give(names::POOLED, pooled);
-            }
-        }
-        Task::FillMask => heads::fill_mask(
-            b,
-            &s,
-            x,
-            &MaskedLm {
-                transform: "predictions.dense",
-                norm: "predictions.LayerNorm",
-                decoder: "predictions.decoder",
-                second_bias: Some(SecondBias { name: "predictions.bias", applied_by: None }),
-                activation: s.activation,
-            },
-        )?,
-        Task::TextClassification => {
-            let pooled = pool(b)?;
-            heads::classify(b, s.hidden, pooled, "classifier")?;
-        }
-        Task::TokenClassification => heads::classify(b, s.hidden, x, "classifier")?,
-        Task::QuestionAnswering => heads::answer(b, s.hidden, x, "qa_outputs")?,
-        Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
-            return Err(ARCHITECTURE.without(task));
-        }
-    }
+    let pooler = Pooling::Dense("pooler", Activation::TANH);
+    let heads = TextHeads {
+        pooler: Some(pooler),
+        masked: MaskedLm {
+            transform: "predictions.dense",
+            norm: "predictions.LayerNorm",
+            decoder: "predictions.decoder",
+            bias: DecoderBias::Second(SecondBias { name: "predictions.bias", applied_by: None }),
+            activation: s.activation,
+            tied: Tied::Configured,
+        },
+        sequence: (pooler, "classifier"),
+    };
+    heads.finish(b, &s.head_sizes(), x, task)?;
     Ok(s.properties(s.positions.value))
 }

@@ -3,9 +3,10 @@
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, MAX_SIZE, Size};
 use crate::checkpoint::config_keys::Only;
+use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
-use crate::layers::encoder::{self, Activation, LayerNames, Settings};
-use crate::layers::heads::{self, MaskedLm, SecondBias};
+use crate::layers::encoder::{self, Context, LayerNames, Settings};
+use crate::layers::heads::{DecoderBias, SecondBias, TextHeads};
 use crate::names;
 use crate::{ModelError, Task};
 use planish_ir::ValueId;
@@ -72,6 +73,7 @@ pub(crate) const LAYER: LayerNames = LayerNames {
     up: "intermediate.dense",
     down: "output.dense",
     output_norm: "output.LayerNorm",
+    final_norm: None,
 };
 
 /// The defaults of a configuration, where architectures with the same keys differ.
@@ -81,7 +83,10 @@ pub(crate) struct Defaults {
     pub(crate) hidden_size: usize,
     pub(crate) intermediate_size: usize,
     pub(crate) num_attention_heads: usize,
+    pub(crate) num_hidden_layers: usize,
+    pub(crate) max_position_embeddings: usize,
     pub(crate) hidden_act: &'static str,
+    pub(crate) layer_norm_eps: f64,
 }
 
 impl Defaults {
@@ -91,14 +96,17 @@ impl Defaults {
         hidden_size: 768,
         intermediate_size: 3072,
         num_attention_heads: 12,
+        num_hidden_layers: 12,
+        max_position_embeddings: 512,
         hidden_act: "gelu",
+        layer_norm_eps: 1e-12,
     };
 }
 
 /// Reads the configuration, in RoBERTa too.
 pub(crate) fn settings(config: &Config<'_>, defaults: &Defaults) -> Result<Settings, ModelError> {
     let vocabulary = config.size("vocab_size", defaults.vocab_size)?;
-    let positions = config.size("max_position_embeddings", 512)?;
+    let positions = config.size("max_position_embeddings", defaults.max_position_embeddings)?;
     let hidden = config.size("hidden_size", defaults.hidden_size)?;
     let settings = Settings {
         vocabulary,
@@ -107,9 +115,9 @@ pub(crate) fn settings(config: &Config<'_>, defaults: &Defaults) -> Result<Setti
         embedded: hidden,
         intermediate: config.size("intermediate_size", defaults.intermediate_size)?,
         heads: config.size("num_attention_heads", defaults.num_attention_heads)?,
-        layers: config.size("num_hidden_layers", 12)?,
+        layers: config.size("num_hidden_layers", defaults.num_hidden_layers)?,
         activation: Activation::read(config, "hidden_act", defaults.hidden_act)?,
-        eps: config.positive("layer_norm_eps", 1e-12)?,
+        eps: config.positive("layer_norm_eps", defaults.layer_norm_eps)?,
         pad_token_id: config.token("pad_token_id", defaults.pad_token_id, vocabulary)?,
     };
     settings.check(config)
@@ -132,43 +140,37 @@ pub(crate) fn token_types(b: &Builder<'_>) -> Result<Size, ModelError> {
     }
 }
 
+/// The number of token types, or `None` where the configuration says 0, or does not say it and 0 is the `default`.
+pub(crate) fn any_token_types(b: &Builder<'_>, default: usize) -> Result<Option<Size>, ModelError> {
+    const KEY: &str = "type_vocab_size";
+    match b.config.get(KEY) {
+        Some(value) if value.as_u64() == Some(0) => Ok(None),
+        Some(_) => token_types(b).map(Some),
+        None if default == 0 => Ok(None),
+        None => b.config.size(KEY, default).map(Some),
+    }
+}
+
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let s = settings(b.config, &Defaults::BERT)?;
     let (x, mask) = embeddings(b, &s)?;
-    let hidden = encoder::layers(b, &s, &LAYER, x, mask)?;
-
-    match task {
-        Task::FeatureExtraction => features(b, &s, hidden)?,
-        Task::FillMask => heads::fill_mask(
-            b,
-            &s,
-            hidden,
-            &MaskedLm {
-                transform: "cls.predictions.transform.dense",
-                norm: "cls.predictions.transform.LayerNorm",
-                decoder: "cls.predictions.decoder",
-                second_bias: Some(SecondBias {
-                    name: "cls.predictions.bias",
-                    applied_by: Some(SECOND_BIAS_APPLIED_BY),
-                }),
-                activation: s.activation,
-            },
-        )?,
-        Task::TextClassification => {
-            let pooled = heads::pool(b, s.hidden, hidden, "pooler.dense", Activation::TANH)?;
-            heads::classify(b, s.hidden, pooled, "classifier")?;
-        }
-        Task::TokenClassification => heads::classify(b, s.hidden, hidden, "classifier")?,
-        Task::QuestionAnswering => heads::answer(b, s.hidden, hidden, "qa_outputs")?,
-        Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
-            return Err(ARCHITECTURE.without(task));
-        }
-    }
+    let hidden = encoder::layers(b, &s, &LAYER, x, Context::of_mask(mask))?;
+    let mut heads = TextHeads::bert(s.activation);
+    let second = SecondBias { name: "cls.predictions.bias", applied_by: Some(SECOND_BIAS_APPLIED_BY) };
+    heads.masked.bias = DecoderBias::Second(second);
+    heads.finish(b, &s.head_sizes(), hidden, task)?;
     Ok(s.properties(s.positions.value))
 }
 
-/// Adds the inputs: the embeddings of tokens, types and positions, [batch_size, sequence_length, embedded], and the mask.
+/// Adds the inputs: the normalized embeddings of tokens, types and positions, [batch_size, sequence_length, embedded], and the
+/// mask.
 pub(crate) fn embeddings(b: &mut Builder<'_>, s: &Settings) -> Result<(ValueId, ValueId), ModelError> {
+    let ([words, types, positions], mask) = sums(b, s)?;
+    Ok((encoder::embeddings(b, s, words, &[types, positions])?, mask))
+}
+
+/// Adds the inputs: the embeddings of tokens, of types and of positions, and the mask.
+pub(crate) fn sums(b: &mut Builder<'_>, s: &Settings) -> Result<([ValueId; 3], ValueId), ModelError> {
     let types = token_types(b)?;
     let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
     let attention_mask = b.input(names::ATTENTION_MASK, 2);
@@ -177,15 +179,5 @@ pub(crate) fn embeddings(b: &mut Builder<'_>, s: &Settings) -> Result<(ValueId, 
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.embedded)?;
     let types = b.embedding(token_type_ids, "embeddings.token_type_embeddings", types, s.embedded)?;
     let positions = encoder::absolute_positions(b, s)?;
-    Ok((encoder::embeddings(b, s, words, &[types, positions])?, mask))
-}
-
-/// `last_hidden_state`, and `pooler_output` where the checkpoint has a pooler.
-pub(crate) fn features(b: &mut Builder<'_>, s: &Settings, hidden: ValueId) -> Result<(), ModelError> {
-    b.give(names::HIDDEN, hidden);
-    if b.tensors.contains("pooler.dense.weight") {
-        let pooled = heads::pool(b, s.hidden, hidden, "pooler.dense", Activation::TANH)?;
-        b.give(names::POOLED, pooled);
-    }
-    Ok(())
+    Ok(([words, types, positions], mask))
 }

@@ -3,8 +3,7 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
-use crate::checkpoint::config_keys::Only;
-use crate::layers::blocks::{self, Defaults, Settings};
+use crate::layers::blocks::{self, Defaults, HeadNorms, HeadWeights, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::norm::Norm;
 use crate::layers::{decoder, rope};
@@ -17,9 +16,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         decoder::KEYS,
         rope::KEYS,
         blocks::KEYS,
-        &["attention_bias", "hidden_act", "layer_norm_eps", "logit_scale"],
+        &["attention_bias", "hidden_act", "layer_norm_eps", "logit_scale", "use_qk_norm"],
     ],
-    only: &[Only::Off("use_qk_norm")],
     irrelevant_keys: &[],
     gguf: None,
     build,
@@ -55,5 +53,8 @@ pub(crate) fn read(b: &Builder<'_>, defaults: &Defaults) -> Result<Settings, Mod
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let mut s = read(b, &DEFAULTS)?;
     s.rope = rope::Defaults { theta: 500_000.0, ..rope::Defaults::default() };
+    if b.config.boolean("use_qk_norm", false)? {
+        s.head_norms = HeadNorms::Apart(HeadWeights::Together);
+    }
     blocks::decoder(b, &s)
 }

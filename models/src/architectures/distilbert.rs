@@ -5,9 +5,10 @@ use planish_ir::ops::UnaryKind;
 
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::Config;
+use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
-use crate::layers::encoder::{self, Activation, LayerNames, Settings};
-use crate::layers::heads::{self, MaskedLm};
+use crate::layers::encoder::{self, Context, LayerNames, Settings};
+use crate::layers::heads::{DecoderBias, MaskedLm, Pooling, TextHeads, Tied};
 use crate::names;
 use crate::{ModelError, Task};
 
@@ -61,6 +62,7 @@ const LAYER: LayerNames = LayerNames {
     up: "ffn.lin1",
     down: "ffn.lin2",
     output_norm: "output_layer_norm",
+    final_norm: None,
 };
 
 fn settings(config: &Config<'_>) -> Result<Settings, ModelError> {
@@ -90,31 +92,19 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
     let positions = encoder::absolute_positions(b, &s)?;
     let x = encoder::embeddings(b, &s, words, &[positions])?;
-    let hidden = encoder::layers(b, &s, &LAYER, x, mask)?;
-
-    match task {
-        Task::FeatureExtraction => b.give(names::HIDDEN, hidden),
-        Task::FillMask => heads::fill_mask(
-            b,
-            &s,
-            hidden,
-            &MaskedLm {
-                transform: "vocab_transform",
-                norm: "vocab_layer_norm",
-                decoder: "vocab_projector",
-                second_bias: None,
-                activation: s.activation,
-            },
-        )?,
-        Task::TextClassification => {
-            let pooled = heads::pool(b, s.hidden, hidden, "pre_classifier", Activation::Unary(UnaryKind::Relu))?;
-            heads::classify(b, s.hidden, pooled, "classifier")?;
-        }
-        Task::TokenClassification => heads::classify(b, s.hidden, hidden, "classifier")?,
-        Task::QuestionAnswering => heads::answer(b, s.hidden, hidden, "qa_outputs")?,
-        Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
-            return Err(ARCHITECTURE.without(task));
-        }
-    }
+    let hidden = encoder::layers(b, &s, &LAYER, x, Context::of_mask(mask))?;
+    let heads = TextHeads {
+        pooler: None,
+        masked: MaskedLm {
+            transform: "vocab_transform",
+            norm: "vocab_layer_norm",
+            decoder: "vocab_projector",
+            bias: DecoderBias::Own,
+            activation: s.activation,
+            tied: Tied::Configured,
+        },
+        sequence: (Pooling::Dense("pre_classifier", Activation::Unary(UnaryKind::Relu)), "classifier"),
+    };
+    heads.finish(b, &s.head_sizes(), hidden, task)?;
     Ok(s.properties(s.positions.value))
 }

@@ -3,10 +3,10 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::bert::{self, Defaults, LAYER};
+use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
-use crate::layers::encoder::{self, Activation};
-use crate::layers::heads::{self, MaskedLm};
-use crate::names;
+use crate::layers::encoder::{self, Context};
+use crate::layers::heads::TextHeads;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -37,31 +37,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     if s.embedded.value != s.hidden.value {
         x = b.linear(x, "embeddings_project", s.hidden, s.embedded)?;
     }
-    let hidden = encoder::layers(b, &s, &LAYER, x, mask)?;
-    match task {
-        Task::FeatureExtraction => b.give(names::HIDDEN, hidden),
-        Task::FillMask => heads::fill_mask(
-            b,
-            &s,
-            hidden,
-            &MaskedLm {
-                transform: "generator_predictions.dense",
-                norm: "generator_predictions.LayerNorm",
-                decoder: "generator_lm_head",
-                second_bias: None,
-                // Whatever `hidden_act` says.
-                activation: Activation::GELU,
-            },
-        )?,
-        Task::TextClassification => {
-            let pooled = heads::pool(b, s.hidden, hidden, "classifier.dense", Activation::GELU)?;
-            heads::classify(b, s.hidden, pooled, "classifier.out_proj")?;
-        }
-        Task::TokenClassification => heads::classify(b, s.hidden, hidden, "classifier")?,
-        Task::QuestionAnswering => heads::answer(b, s.hidden, hidden, "qa_outputs")?,
-        Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
-            return Err(ARCHITECTURE.without(task));
-        }
-    }
+    let hidden = encoder::layers(b, &s, &LAYER, x, Context::of_mask(mask))?;
+    TextHeads::electra(Activation::GELU).finish(b, &s.head_sizes(), hidden, task)?;
     Ok(s.properties(s.positions.value))
 }

@@ -110,8 +110,7 @@ pub(crate) fn read(
     s.scale = 1.0 / b.config.positive("query_pre_attn_scalar", 256.0)?.sqrt();
     s.softcap = b.config.optional_positive("attn_logit_softcapping", score_cap)?;
     s.logit_cap = b.config.optional_positive(LOGIT_CAP, logit_cap)?.map(|cap| (cap, LOGIT_CAP));
-    s.attention_norms = Around { before: Some("input_layernorm"), after: Some("post_attention_layernorm") };
-    s.feed_forward_norms =
-        Around { before: Some("pre_feedforward_layernorm"), after: Some("post_feedforward_layernorm") };
+    s.attention_norms = Around::before_and_after("input_layernorm", "post_attention_layernorm");
+    s.feed_forward_norms = Around::before_and_after("pre_feedforward_layernorm", "post_feedforward_layernorm");
     Ok(s)
 }

@@ -2,17 +2,19 @@
 //! of queries and keys that are normalized, and a rotary embedding of their own for layers with windows.
 
 use crate::architecture::{Architecture, Properties};
-use crate::architectures::{gemma, gemma2, llama};
-use crate::layers::blocks::{self, Defaults, HeadNorms};
+use crate::architectures::{gemma2, llama};
+use crate::layers::blocks::{self, Defaults, Encoded, HeadNorms};
 use crate::layers::builder::Builder;
 use crate::layers::rope::Layers;
 use crate::layers::windows::{self, Windows};
 use crate::layers::{decoder, rope};
+use crate::names;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gemma3_text",
     class_prefix: "Gemma3",
+    tasks: &[Task::TextGeneration, Task::FeatureExtraction],
     keys: &[
         decoder::KEYS,
         rope::KEYS,
@@ -20,28 +22,43 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         windows::KEYS,
         windows::PATTERN_KEYS,
         gemma2::KEYS,
-        &[LOCAL_THETA],
+        &[BIDIRECTIONAL, LOCAL_THETA],
     ],
-    only: gemma::ONLY,
     irrelevant_keys: gemma2::IRRELEVANT_KEYS,
     gguf: None,
     build,
     ..llama::ARCHITECTURE
 };
 
+const BIDIRECTIONAL: &str = "use_bidirectional_attention";
 const LOCAL_THETA: &str = "rope_local_base_freq";
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let defaults = Defaults { vocab_size: 262_208, max_position_embeddings: 131_072, ..gemma2::DEFAULTS };
     let mut s = gemma2::read(b, &defaults, [None; 2])?;
     // The reference gives no cap to attention, whatever `attn_logit_softcapping` says.
     s.softcap = None;
     s.head_norms = HeadNorms::Each;
     let every = windows::pattern(b.config, 6)?;
-    let window = b.config.size("sliding_window", 4096)?;
-    s.windows = Windows::read(b.config, s.layers, Some(window.value), |layer| !(layer + 1).is_multiple_of(every))?;
+    let window = b.config.size("sliding_window", 4096)?.value;
+    let both_sides = b.config.boolean(BIDIRECTIONAL, false)?;
+    // A token sees as many on either side as half of this, and itself.
+    let window = if both_sides { window / 2 + 1 } else { window };
+    s.windows = Windows::read(b.config, s.layers, Some(window), |layer| !(layer + 1).is_multiple_of(every))?;
     s.rope = rope::Defaults { layers: Layers::Full, theta: 1e6, ..rope::Defaults::default() };
     let layers = Layers::Sliding { scaled: false };
     s.local_rope = Some(rope::Defaults { layers, theta_key: LOCAL_THETA, ..rope::Defaults::default() });
+    if task == Task::FeatureExtraction {
+        s.causal = !both_sides;
+        let Encoded { hidden, properties, .. } = blocks::encoder(b, &s, |b, ids| blocks::embed(b, &s, ids))?;
+        b.give(names::HIDDEN, hidden);
+        return Ok(properties);
+    }
+    if both_sides {
+        return Err(b.config.error(format!(
+            "`{BIDIRECTIONAL}` is true: a token sees those behind it, so no cache holds its keys and values while a text grows; \
+             choose the task feature-extraction"
+        )));
+    }
     blocks::decoder(b, &s)
 }

@@ -35,7 +35,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     s.input_bias = b.config.boolean("attention_bias", true)?;
     s.attention_norms.after = Some("post_self_attn_layernorm");
     s.feed_forward_norms.after = Some("post_mlp_layernorm");
-    s.feed_forward = FeedForward::Packed { both: "gate_up_proj", down: "down_proj" };
+    s.feed_forward = FeedForward::Packed { both: "gate_up_proj", last: false, down: "down_proj" };
     s.interleaved = true;
     s.rope = rope::Defaults { part: 0.5, ..rope::Defaults::default() };
     blocks::decoder(b, &s)

@@ -4,10 +4,10 @@ use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::Size;
 use crate::checkpoint::gguf::config::Conversion;
 use crate::checkpoint::gguf::{Kind, Names};
+use crate::layers::activation::Activation;
 use crate::layers::attention::{Heads, Scores, Text};
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Decoder, Positions};
-use crate::layers::encoder::Activation;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {

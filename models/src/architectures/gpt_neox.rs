@@ -6,10 +6,10 @@ use planish_ir::{Dim, Shape, ValueId};
 
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
+use crate::layers::activation::Activation;
 use crate::layers::attention::{Heads, Scores, Text};
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Decoder, Positions};
-use crate::layers::encoder::Activation;
 use crate::layers::heads;
 use crate::layers::rope::{self, Rope};
 use crate::{ModelError, Task};
@@ -147,7 +147,7 @@ fn projections(
 }
 
 /// The rows of a weight, which are those of [heads, 3, size], in the order of [3, heads, size].
-fn all_queries_first(
+pub(crate) fn all_queries_first(
     b: &mut Builder<'_>,
     stored: ValueId,
     rows: &[Dim; 3],

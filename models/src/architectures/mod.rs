@@ -6,9 +6,14 @@ pub(crate) mod bart;
 pub(crate) mod bert;
 pub(crate) mod cohere;
 pub(crate) mod cohere2;
+pub(crate) mod convbert;
+pub(crate) mod deberta;
+pub(crate) mod deberta_v2;
 pub(crate) mod distilbert;
 pub(crate) mod electra;
+pub(crate) mod ernie;
 pub(crate) mod ernie4_5;
+pub(crate) mod esm;
 pub(crate) mod eurobert;
 pub(crate) mod exaone4;
 pub(crate) mod gemma;
@@ -17,14 +22,21 @@ pub(crate) mod gemma3;
 pub(crate) mod glm4;
 pub(crate) mod gpt2;
 pub(crate) mod gpt_neox;
+pub(crate) mod gpt_oss;
 pub(crate) mod granite;
+pub(crate) mod gte;
 pub(crate) mod helium;
+pub(crate) mod jina_embeddings_v3;
+pub(crate) mod layoutlm;
 pub(crate) mod llama;
 pub(crate) mod marian;
+pub(crate) mod megatron_bert;
 pub(crate) mod mistral;
+pub(crate) mod mobilebert;
 pub(crate) mod modernbert;
 pub(crate) mod mpnet;
 pub(crate) mod nemotron;
+pub(crate) mod nomic_bert;
 pub(crate) mod olmo2;
 pub(crate) mod olmo3;
 pub(crate) mod opt;
@@ -32,8 +44,11 @@ pub(crate) mod phi;
 pub(crate) mod phi3;
 pub(crate) mod qwen2;
 pub(crate) mod qwen3;
+pub(crate) mod rembert;
 pub(crate) mod roberta;
+pub(crate) mod roformer;
 pub(crate) mod smollm3;
+pub(crate) mod squeezebert;
 pub(crate) mod stablelm;
 pub(crate) mod starcoder2;
 pub(crate) mod t5;
@@ -50,9 +65,15 @@ pub const ARCHITECTURES: &[Architecture] = &[
     roberta::CAMEMBERT,
     cohere::ARCHITECTURE,
     cohere2::ARCHITECTURE,
+    convbert::ARCHITECTURE,
+    roberta::DATA2VEC_TEXT,
+    deberta::ARCHITECTURE,
+    deberta_v2::ARCHITECTURE,
     distilbert::ARCHITECTURE,
     electra::ARCHITECTURE,
+    ernie::ARCHITECTURE,
     ernie4_5::ARCHITECTURE,
+    esm::ARCHITECTURE,
     eurobert::ARCHITECTURE,
     exaone4::ARCHITECTURE,
     gemma::ARCHITECTURE,
@@ -61,14 +82,21 @@ pub const ARCHITECTURES: &[Architecture] = &[
     glm4::ARCHITECTURE,
     gpt2::ARCHITECTURE,
     gpt_neox::ARCHITECTURE,
+    gpt_oss::ARCHITECTURE,
     granite::ARCHITECTURE,
+    gte::ARCHITECTURE,
     helium::ARCHITECTURE,
+    jina_embeddings_v3::ARCHITECTURE,
+    layoutlm::ARCHITECTURE,
     llama::ARCHITECTURE,
     marian::ARCHITECTURE,
+    megatron_bert::ARCHITECTURE,
     mistral::ARCHITECTURE,
+    mobilebert::ARCHITECTURE,
     modernbert::ARCHITECTURE,
     mpnet::ARCHITECTURE,
     nemotron::ARCHITECTURE,
+    nomic_bert::ARCHITECTURE,
     olmo2::ARCHITECTURE,
     olmo3::ARCHITECTURE,
     opt::ARCHITECTURE,
@@ -76,13 +104,17 @@ pub const ARCHITECTURES: &[Architecture] = &[
     phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
     qwen3::ARCHITECTURE,
+    rembert::ARCHITECTURE,
     roberta::ARCHITECTURE,
+    roformer::ARCHITECTURE,
     smollm3::ARCHITECTURE,
+    squeezebert::ARCHITECTURE,
     stablelm::ARCHITECTURE,
     starcoder2::ARCHITECTURE,
     t5::ARCHITECTURE,
     vit::ARCHITECTURE,
     roberta::XLM_ROBERTA,
+    roberta::XLM_ROBERTA_XL,
 ];
 
 impl Architecture {

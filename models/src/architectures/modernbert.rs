@@ -6,9 +6,10 @@ use planish_ir::ops::Linear;
 
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::Config;
+use crate::layers::activation::Activation;
 use crate::layers::blocks::{self, Around, Defaults, Encoded, FeedForward, Projections, Settings};
 use crate::layers::builder::Builder;
-use crate::layers::encoder::{self, Activation};
+use crate::layers::encoder;
 use crate::layers::heads;
 use crate::layers::norm::Norm;
 use crate::layers::rope::{self, Layers};
@@ -91,8 +92,8 @@ fn settings(b: &Builder<'_>) -> Result<Settings, ModelError> {
     s.feed_forward_norms = Around::before("mlp_norm");
     s.first_is_normal = true;
     s.projections = Projections::Packed("Wqkv");
-    s.feed_forward = FeedForward::Packed { both: "Wi", down: "Wo" };
-    (s.names.attention, s.names.output, s.names.final_norm) = ("attn", "Wo", "final_norm");
+    s.feed_forward = FeedForward::Packed { both: "Wi", last: false, down: "Wo" };
+    (s.names.attention, s.names.output, s.names.final_norm) = ("attn", "Wo", Some("final_norm"));
     let every = b.config.optional_size("global_attn_every_n_layers", Some(3))?.unwrap_or(1);
     // A token sees as many on either side as half of this, and itself.
     let window = b.config.size("local_attention", 128)?.value / 2 + 1;

@@ -8,8 +8,8 @@ use crate::architectures::bert::{self, Defaults};
 use crate::architectures::roberta;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::{Builder, SEQUENCE};
-use crate::layers::encoder::{self, Activation, LayerNames};
-use crate::layers::heads::{self, MaskedLm, SecondBias};
+use crate::layers::encoder::{self, Context, LayerNames};
+use crate::layers::heads::TextHeads;
 use crate::layers::relative::{self, Buckets};
 use crate::names;
 use crate::{ModelError, Task};
@@ -49,6 +49,7 @@ const LAYER: LayerNames = LayerNames {
     up: "intermediate.dense",
     down: "output.dense",
     output_norm: "output.LayerNorm",
+    final_norm: None,
 };
 
 /// The position of padding; `pad_token_id` does not change it.
@@ -81,33 +82,10 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let module = "encoder.relative_attention_bias";
     let length = Dim::symbol(SEQUENCE);
     let bias = relative::bias(b, &table, [buckets, s.heads], &Dim::constant(0), &length, module)?;
+    let context = Context { bias: Some(bias), ..Context::of_mask(mask) };
     for i in 0..s.layers.value {
-        x = encoder::layer(b, &s, &LAYER, &format!("{}.{i}", LAYER.layers), x, (mask, Some(bias)))?;
+        x = encoder::layer(b, &s, &LAYER, &format!("{}.{i}", LAYER.layers), x, context)?;
     }
-    match task {
-        Task::FeatureExtraction => b.give(names::HIDDEN, x),
-        Task::FillMask => heads::fill_mask(
-            b,
-            &s,
-            x,
-            &MaskedLm {
-                transform: "lm_head.dense",
-                norm: "lm_head.layer_norm",
-                decoder: "lm_head.decoder",
-                second_bias: Some(SecondBias { name: "lm_head.bias", applied_by: None }),
-                // Whatever `hidden_act` says.
-                activation: Activation::GELU,
-            },
-        )?,
-        Task::TextClassification => {
-            let pooled = heads::pool(b, s.hidden, x, "classifier.dense", Activation::TANH)?;
-            heads::classify(b, s.hidden, pooled, "classifier.out_proj")?;
-        }
-        Task::TokenClassification => heads::classify(b, s.hidden, x, "classifier")?,
-        Task::QuestionAnswering => heads::answer(b, s.hidden, x, "qa_outputs")?,
-        Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
-            return Err(ARCHITECTURE.without(task));
-        }
-    }
+    TextHeads { pooler: None, ..TextHeads::roberta() }.finish(b, &s.head_sizes(), x, task)?;
     Ok(s.properties(max_positions))
 }

@@ -7,10 +7,10 @@ use planish_ir::{DType, Origin, ValueId, Weight};
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
+use crate::layers::activation::Activation;
 use crate::layers::attention::{Heads, Scores, Text};
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Decoder, Positions};
-use crate::layers::encoder::Activation;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {

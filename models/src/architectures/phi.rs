@@ -36,7 +36,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     s.parallel = true;
     s.feed_forward_norms.before = None;
     s.feed_forward = FeedForward::Plain { up: "fc1", down: "fc2" };
-    (s.names.output, s.names.final_norm) = ("dense", "final_layernorm");
+    (s.names.output, s.names.final_norm) = ("dense", Some("final_layernorm"));
     (s.input_bias, s.output_bias, s.feed_forward_bias, s.logit_bias) = (true, true, true, true);
     if b.config.boolean("qk_layernorm", false)? {
         s.head_norms = HeadNorms::Each;

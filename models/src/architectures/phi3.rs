@@ -34,7 +34,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
         },
     )?;
     s.projections = Projections::Packed("qkv_proj");
-    s.feed_forward = FeedForward::Packed { both: "gate_up_proj", down: "down_proj" };
+    s.feed_forward = FeedForward::Packed { both: "gate_up_proj", last: false, down: "down_proj" };
     // What checkpoints of early versions call it. Of the original length the transformers library has a
     // default, which counts before what is among the parameters.
     s.rope = rope::Defaults {

@@ -6,9 +6,10 @@ use planish_ir::{DType, Dim, Origin, ValueId, Weight};
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::bert::{self, Defaults, LAYER};
+use crate::checkpoint::config::Size;
 use crate::layers::builder::Builder;
-use crate::layers::encoder::{self, Activation, Settings};
-use crate::layers::heads::{self, MaskedLm, SecondBias};
+use crate::layers::encoder::{self, Context, LayerNames, Settings};
+use crate::layers::heads::TextHeads;
 use crate::names;
 use crate::{ModelError, Task};
 
@@ -50,60 +51,95 @@ pub(crate) const CAMEMBERT: Architecture = Architecture {
     ..ARCHITECTURE
 };
 
+/// The text model of data2vec (Baevski et al. 2022, arXiv:2202.03555): the same model, trained to predict what it gives.
+pub(crate) const DATA2VEC_TEXT: Architecture = Architecture {
+    model_type: "data2vec-text",
+    class_prefix: "Data2VecText",
+    base: "data2vec_text",
+    build: |b, task| build(b, task, 30522),
+    ..ARCHITECTURE
+};
+
+/// XLM-RoBERTa-XL (Goyal et al. 2021, arXiv:2105.00572): the same model with norms before attention and feed-forward.
+pub(crate) const XLM_ROBERTA_XL: Architecture = Architecture {
+    model_type: "xlm-roberta-xl",
+    class_prefix: "XLMRobertaXL",
+    build: |b, task| {
+        let defaults = Defaults {
+            vocab_size: 250_880,
+            pad_token_id: 1,
+            hidden_size: 2560,
+            intermediate_size: 10240,
+            num_attention_heads: 32,
+            num_hidden_layers: 36,
+            max_position_embeddings: 514,
+            layer_norm_eps: 1e-5,
+            ..Defaults::BERT
+        };
+        build_with(b, task, &defaults, &PRE_NORM_LAYER)
+    },
+    ..ARCHITECTURE
+};
+
+/// The names of a layer's modules where norms stand before attention and feed-forward.
+const PRE_NORM_LAYER: LayerNames = LayerNames {
+    attention_norm: "attention.self_attn_layer_norm",
+    output_norm: "LayerNorm",
+    final_norm: Some("encoder.LayerNorm"),
+    ..LAYER
+};
+
 /// Builds the graph; a configuration without `vocab_size` means `default_vocabulary`.
 fn build(b: &mut Builder<'_>, task: Task, default_vocabulary: usize) -> Result<Properties, ModelError> {
-    let s = bert::settings(b.config, &Defaults { vocab_size: default_vocabulary, pad_token_id: 1, ..Defaults::BERT })?;
-    let Some(pad) = s.pad_token_id else {
-        return Err(b.config.error("`pad_token_id` is not an id: the positions of RoBERTa depend on it"));
-    };
-    // Token number n, from 1 on, has position pad + n.
-    let max_positions = usize::try_from(pad).ok().and_then(|pad| s.positions.value.checked_sub(pad + 1));
-    let Some(max_positions) = max_positions.filter(|n| *n > 0) else {
-        return Err(b.config.error(format!("{} leaves no position after pad_token_id = {pad}", s.positions)));
-    };
+    let defaults = Defaults { vocab_size: default_vocabulary, pad_token_id: 1, ..Defaults::BERT };
+    build_with(b, task, &defaults, &LAYER)
+}
+
+/// Builds the graph. Embeddings are normalized where norms stand after attention and feed-forward.
+fn build_with(
+    b: &mut Builder<'_>,
+    task: Task,
+    defaults: &Defaults,
+    layer: &LayerNames,
+) -> Result<Properties, ModelError> {
+    let s = bert::settings(b.config, defaults)?;
+    let pad = padding(b, &s)?;
+    let max_positions = s.positions.value.saturating_sub(usize::try_from(pad).unwrap_or(usize::MAX).saturating_add(1));
     let types = bert::token_types(b)?;
 
     let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
     let attention_mask = b.input(names::ATTENTION_MASK, 2);
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
-    // Every token is of type 0.
-    let table = b.weight(&["embeddings.token_type_embeddings.weight"], &[types, s.hidden])?;
-    let first = Slice { x: table, axis: 0, start: Dim::constant(0), end: Dim::constant(1) };
-    let types = b.emit(first, "embeddings.token_type_embeddings")?;
+    let types = type_of_all(b, types, s.hidden)?;
     let ids = position_ids(b, input_ids, pad)?;
     let positions = b.embedding(ids, "embeddings.position_embeddings", s.positions, s.hidden)?;
-    let x = encoder::embeddings(b, &s, words, &[types, positions])?;
-    let hidden = encoder::layers(b, &s, &LAYER, x, mask)?;
-
-    match task {
-        Task::FeatureExtraction => bert::features(b, &s, hidden)?,
-        Task::FillMask => fill_mask(b, &s, hidden)?,
-        Task::TextClassification => {
-            let pooled = heads::pool(b, s.hidden, hidden, "classifier.dense", Activation::TANH)?;
-            heads::classify(b, s.hidden, pooled, "classifier.out_proj")?;
-        }
-        Task::TokenClassification => heads::classify(b, s.hidden, hidden, "classifier")?,
-        Task::QuestionAnswering => heads::answer(b, s.hidden, hidden, "qa_outputs")?,
-        Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
-            return Err(ARCHITECTURE.without(task));
-        }
-    }
+    let x = encoder::sum(b, words, &[types, positions])?;
+    let x = match layer.final_norm {
+        Some(_) => x,
+        None => b.layer_norm(x, "embeddings.LayerNorm", s.hidden, s.eps)?,
+    };
+    let hidden = encoder::layers(b, &s, layer, x, Context::of_mask(mask))?;
+    TextHeads::roberta().finish(b, &s.head_sizes(), hidden, task)?;
     Ok(s.properties(max_positions))
 }
 
-fn fill_mask(b: &mut Builder<'_>, s: &Settings, hidden: ValueId) -> Result<(), ModelError> {
-    let names = MaskedLm {
-        transform: "lm_head.dense",
-        norm: "lm_head.layer_norm",
-        decoder: "lm_head.decoder",
-        // Each version of the transformers library that was observed (bert.rs lists them) applies
-        // `lm_head.decoder.bias`: `RobertaLMHead._tie_weights` sets `bias` to `decoder.bias`, where it is there.
-        second_bias: Some(SecondBias { name: "lm_head.bias", applied_by: None }),
-        // Whatever `hidden_act` says.
-        activation: Activation::GELU,
+/// The id that pads, behind which positions begin: token number n, from 1 on, has position pad + n.
+pub(crate) fn padding(b: &Builder<'_>, s: &Settings) -> Result<i64, ModelError> {
+    let Some(pad) = s.pad_token_id else {
+        return Err(b.config.error("`pad_token_id` is not an id: the positions of RoBERTa depend on it"));
     };
-    heads::fill_mask(b, s, hidden, &names)
+    match pad + 1 < s.positions.signed() {
+        true => Ok(pad),
+        false => Err(b.config.error(format!("{} leaves no position after pad_token_id = {pad}", s.positions))),
+    }
+}
+
+/// The embedding of type 0, which every token is of: [1, hidden].
+pub(crate) fn type_of_all(b: &mut Builder<'_>, types: Size, hidden: Size) -> Result<ValueId, ModelError> {
+    let table = b.weight(&["embeddings.token_type_embeddings.weight"], &[types, hidden])?;
+    let first = Slice { x: table, axis: 0, start: Dim::constant(0), end: Dim::constant(1) };
+    b.emit(first, "embeddings.token_type_embeddings")
 }
 
 /// `pad` for padding, `pad + n` for token number n of its row (from 1 on, padding not counted).

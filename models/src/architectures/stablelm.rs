@@ -3,8 +3,7 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
-use crate::checkpoint::config_keys::Only;
-use crate::layers::blocks::{self, Defaults, Settings};
+use crate::layers::blocks::{self, Defaults, HeadNorms, HeadWeights, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::norm::Norm;
 use crate::layers::{decoder, rope};
@@ -17,9 +16,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         decoder::KEYS,
         rope::KEYS,
         blocks::KEYS,
-        &["hidden_act", "layer_norm_eps", "use_parallel_residual", "use_qkv_bias"],
+        &["hidden_act", "layer_norm_eps", "qk_layernorm", "use_parallel_residual", "use_qkv_bias"],
     ],
-    only: &[Only::Off("qk_layernorm")],
     irrelevant_keys: &["hidden_dropout"],
     gguf: None,
     build,
@@ -42,6 +40,10 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     s.norm = Norm::Layer { bias: true };
     s.input_bias = b.config.boolean("use_qkv_bias", false)?;
     s.rope = rope::Defaults { part: 0.25, ..rope::Defaults::default() };
+    if b.config.boolean("qk_layernorm", false)? {
+        s.head_norms = HeadNorms::Apart(HeadWeights::Listed);
+        s.names.head_norms = ["q_layernorm", "k_layernorm"];
+    }
     s.parallel = b.config.boolean("use_parallel_residual", false)?;
     if s.parallel {
         s.feed_forward_norms.before = None;

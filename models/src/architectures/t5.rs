@@ -6,8 +6,8 @@ use planish_ir::{DType, Dim, ValueId};
 
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
+use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
-use crate::layers::encoder::Activation;
 use crate::layers::relative::{self, Buckets};
 use crate::layers::seq2seq::{self, CACHED, DECODER_SEQUENCE, Decoder, ENCODER_SEQUENCE, Encoder, Heads, Shared};
 use crate::{ModelError, Task};

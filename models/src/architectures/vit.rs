@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
+use crate::layers::activation::Activation;
 use crate::layers::builder::{BATCH, Builder};
-use crate::layers::encoder::Activation;
 use crate::layers::heads;
 use crate::names;
 use crate::{ModelError, Task};

@@ -36,12 +36,14 @@ pub(crate) struct Scores {
     pub(crate) window: Option<usize>,
     /// Scores `s` become `softcap * tanh(s / softcap)`.
     pub(crate) softcap: Option<f64>,
+    /// The scores of one more column of the softmax, a weight of [heads].
+    pub(crate) sinks: Option<ValueId>,
 }
 
 impl Scores {
     /// Scores of all keys.
     pub(crate) fn scaled(scale: f64) -> Self {
-        Self { scale, window: None, softcap: None }
+        Self { scale, window: None, softcap: None, sinks: None }
     }
 }
 
@@ -59,9 +61,6 @@ pub(crate) fn attention([q, k, v]: [ValueId; 3], heads: Heads, scores: Scores, m
 
 /// What the layers of a model attend to.
 pub(crate) trait Text {
-    /// i64[batch_size, sequence_length].
-    fn input_ids(&self) -> ValueId;
-
     /// Attention of the next layer, [batch_size, sequence_length, features].
     fn attend(
         &mut self,

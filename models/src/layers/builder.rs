@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 
-use planish_ir::ops::{Binary, BinaryKind, Embedding, Flag, LayerNorm, Linear, Real, RmsNorm, Split};
+use planish_ir::ops::{
+    Binary, BinaryKind, Embedding, Flag, LayerNorm, Linear, Real, Reshape, RmsNorm, Split, Transpose,
+};
 use planish_ir::{DType, Dim, Graph, InputRole, Op, Origin, OutputRole, PartRole, Shape, TensorType, ValueId, Weight};
 
 use crate::checkpoint::config::{Config, Size};
@@ -131,7 +133,45 @@ impl<'a> Builder<'a> {
 
     /// `a + b`.
     pub(crate) fn add(&mut self, a: ValueId, b: ValueId, module: &str) -> Result<ValueId, ModelError> {
-        self.emit(Binary { kind: BinaryKind::Add, a, b }, module)
+        self.binary(BinaryKind::Add, [a, b], module)
+    }
+
+    /// An operator of two values.
+    pub(crate) fn binary(
+        &mut self,
+        kind: BinaryKind,
+        [a, b]: [ValueId; 2],
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        self.emit(Binary { kind, a, b }, module)
+    }
+
+    /// An operator of a value and a number, of which a key of the configuration is the reason.
+    pub(crate) fn with_number(
+        &mut self,
+        kind: BinaryKind,
+        x: ValueId,
+        number: f64,
+        module: &str,
+        key: &str,
+    ) -> Result<ValueId, ModelError> {
+        let number = self.number(number, &format!("{module}.by"), key);
+        self.binary(kind, [x, number], module)
+    }
+
+    /// Another shape of a value.
+    pub(crate) fn reshape(
+        &mut self,
+        x: ValueId,
+        dims: impl IntoIterator<Item = Dim>,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        self.emit(Reshape { x, shape: Shape::new(dims) }, module)
+    }
+
+    /// The axes of a value in another order.
+    pub(crate) fn transpose(&mut self, x: ValueId, perm: &[usize], module: &str) -> Result<ValueId, ModelError> {
+        self.emit(Transpose { x, perm: perm.to_vec() }, module)
     }
 
     /// Three parts of as many features each: [.., 3 * size] to [.., size] of rank 3.

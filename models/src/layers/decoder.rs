@@ -10,6 +10,7 @@ use crate::checkpoint::config::Size;
 use crate::layers::attention::{Heads, Scores, Text, attention};
 use crate::layers::builder::{BATCH, Builder, PAST, SEQUENCE};
 use crate::layers::heads;
+use crate::layers::sinks::{self, Cached};
 use crate::names;
 use crate::names::CacheOf;
 
@@ -99,10 +100,6 @@ impl Decoder {
 }
 
 impl Text for Decoder {
-    fn input_ids(&self) -> ValueId {
-        self.input_ids
-    }
-
     fn attend(
         &mut self,
         b: &mut Builder<'_>,
@@ -114,11 +111,17 @@ impl Text for Decoder {
         let Heads { keys, size, .. } = self.heads;
         let [past_key, past_value] = CacheOf::Model.past(layer).map(|(name, role)| {
             let dims = [Dim::symbol(BATCH), keys.signed().into(), Dim::symbol(PAST), size.signed().into()];
-            Some(b.floats(&name, role, dims))
+            b.floats(&name, role, dims)
         });
+        if let Some(sinks) = scores.sinks {
+            let cached = Cached { past: [past_key, past_value], mask: self.mask };
+            let [result, key, value] = sinks::attend(b, qkv, cached, self.heads, scores, sinks, module)?;
+            self.present.push([key, value]);
+            return Ok(result);
+        }
         let attention = Attention {
-            past_key,
-            past_value,
+            past_key: Some(past_key),
+            past_value: Some(past_value),
             causal: Flag(true),
             present: Flag(true),
             ..attention(qkv, self.heads, scores, self.mask)

@@ -1,15 +1,19 @@
 //! The transformer encoder that BERT and related models share (Vaswani et al. 2017, arXiv:1706.03762):
 //! layers of self-attention and feed-forward, each with a residual connection and layer
-//! normalization after it.
+//! normalization after it, or before it.
 
-use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, Gelu, GeluForm, Iota, Reshape, Slice, Unary, UnaryKind};
+use planish_ir::ops::{Attention, Cast, Flag, Iota, Reshape, Slice};
 use planish_ir::{DType, Dim, Shape, ValueId};
 
 use crate::architecture::Properties;
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
+use crate::layers::activation::Activation;
 use crate::layers::attention::{Heads, Scores, Text, attention};
 use crate::layers::builder::{Builder, SEQUENCE};
+use crate::layers::dense::Forms;
+use crate::layers::heads::HeadSizes;
+use crate::layers::rope::Angles;
 use crate::names;
 use crate::{ModelError, Task};
 
@@ -52,6 +56,22 @@ impl Settings {
         Ok(self)
     }
 
+    /// The heads of attention.
+    pub(crate) fn attention_heads(&self) -> Heads {
+        let size = Size::derived(self.hidden.value / self.heads.value, "hidden_size / num_attention_heads");
+        Heads { queries: self.heads, keys: self.heads, size }
+    }
+
+    /// Scores divided by the square root of the size of a head.
+    pub(crate) fn scores(&self) -> Scores {
+        Scores::scaled(1.0 / (self.attention_heads().size.value as f64).sqrt())
+    }
+
+    /// The sizes that heads of tasks have.
+    pub(crate) fn head_sizes(&self) -> HeadSizes {
+        HeadSizes { vocabulary: self.vocabulary, hidden: self.hidden, embedded: self.embedded, eps: self.eps }
+    }
+
     /// The properties that callers need of a model that takes so many tokens.
     pub(crate) fn properties(&self, max_positions: usize) -> Properties {
         Properties {
@@ -63,83 +83,8 @@ impl Settings {
     }
 }
 
-/// An activation function by the names that `config.json` uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Activation {
-    Gelu(GeluForm),
-    Unary(UnaryKind),
-    /// `relu(x)^2`.
-    SquaredRelu,
-}
-
-impl Activation {
-    pub(crate) const TANH: Self = Activation::Unary(UnaryKind::Tanh);
-    pub(crate) const GELU: Self = Activation::Gelu(GeluForm::Erf);
-}
-
-const ACTIVATIONS: &[(&str, Activation)] = &[
-    ("gelu", Activation::Gelu(GeluForm::Erf)),
-    ("gelu_python", Activation::Gelu(GeluForm::Erf)),
-    ("gelu_new", Activation::Gelu(GeluForm::Tanh)),
-    ("gelu_fast", Activation::Gelu(GeluForm::Tanh)),
-    ("gelu_accurate", Activation::Gelu(GeluForm::Tanh)),
-    ("gelu_pytorch_tanh", Activation::Gelu(GeluForm::Tanh)),
-    ("gelu_python_tanh", Activation::Gelu(GeluForm::Tanh)),
-    ("relu", Activation::Unary(UnaryKind::Relu)),
-    ("relu2", Activation::SquaredRelu),
-    ("silu", Activation::Unary(UnaryKind::Silu)),
-    ("swish", Activation::Unary(UnaryKind::Silu)),
-    ("tanh", Activation::Unary(UnaryKind::Tanh)),
-];
-
-impl Activation {
-    /// The function that a key names, or the default where it is absent.
-    ///
-    /// # Errors
-    /// When the key is null: transformers 4.57 and 5.23 fail then too, for each architecture here. They
-    /// take their default only where the key is absent.
-    pub(crate) fn read(config: &Config<'_>, key: &'static str, default: &'static str) -> Result<Self, ModelError> {
-        Self::named(config, key, Self::name(config, key, default)?)
-    }
-
-    /// The text of a key that names a function; null is an error.
-    pub(crate) fn name<'a>(
-        config: &Config<'a>,
-        key: &'static str,
-        default: &'static str,
-    ) -> Result<&'a str, ModelError> {
-        if config.is_null(key) {
-            return Err(config.error(format!(
-                "`{key}` is null, which names no activation function: set it to the function that the model was trained \
-                 with, or remove the key to take the default"
-            )));
-        }
-        config.text(key, default)
-    }
-
-    /// The function of a name, which a key gives.
-    pub(crate) fn named(config: &Config<'_>, key: &str, name: &str) -> Result<Self, ModelError> {
-        let found = ACTIVATIONS.iter().find(|(known, _)| *known == name);
-        found.map(|(_, activation)| *activation).ok_or_else(|| {
-            let known: Vec<&str> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
-            config.error(format!("`{key}` is \"{name}\", which is not supported: known are {}", known.join(", ")))
-        })
-    }
-
-    /// The function of a value.
-    pub(crate) fn apply(self, b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
-        match self {
-            Activation::Gelu(form) => b.emit(Gelu { x, form }, module),
-            Activation::Unary(kind) => b.emit(Unary { kind, x }, module),
-            Activation::SquaredRelu => {
-                let x = b.emit(Unary { kind: UnaryKind::Relu, x }, &format!("{module}.relu"))?;
-                b.emit(Binary { kind: BinaryKind::Mul, a: x, b: x }, module)
-            }
-        }
-    }
-}
-
 /// The names of the modules of a layer.
+#[derive(Clone, Copy)]
 pub(crate) struct LayerNames {
     /// The list of layers.
     pub(crate) layers: &'static str,
@@ -153,6 +98,9 @@ pub(crate) struct LayerNames {
     pub(crate) up: &'static str,
     pub(crate) down: &'static str,
     pub(crate) output_norm: &'static str,
+    /// The norm of what the last layer gives. Where there is one, the norms of a layer stand before attention and before the
+    /// feed-forward, else after the sums.
+    pub(crate) final_norm: Option<&'static str>,
 }
 
 /// The attention mask as attention takes it: which tokens take part, bool[batch_size, sequence_length].
@@ -167,22 +115,20 @@ pub(crate) struct TextEncoder {
     heads: Heads,
     /// bool[batch_size, sequence_length].
     pub(crate) mask: ValueId,
+    /// Whether a token sees only itself and those before it.
+    causal: bool,
 }
 
 impl TextEncoder {
     /// Adds the inputs `input_ids` and `attention_mask`.
-    pub(crate) fn new(b: &mut Builder<'_>, vocabulary: Size, heads: Heads) -> Result<Self, ModelError> {
+    pub(crate) fn new(b: &mut Builder<'_>, vocabulary: Size, heads: Heads, causal: bool) -> Result<Self, ModelError> {
         let input_ids = b.input(names::INPUT_IDS, vocabulary.signed());
         let attention_mask = b.input(names::ATTENTION_MASK, 2);
-        Ok(Self { input_ids, heads, mask: mask(b, attention_mask)? })
+        Ok(Self { input_ids, heads, mask: mask(b, attention_mask)?, causal })
     }
 }
 
 impl Text for TextEncoder {
-    fn input_ids(&self) -> ValueId {
-        self.input_ids
-    }
-
     fn attend(
         &mut self,
         b: &mut Builder<'_>,
@@ -190,7 +136,8 @@ impl Text for TextEncoder {
         scores: Scores,
         module: &str,
     ) -> Result<ValueId, ModelError> {
-        b.emit(attention(qkv, self.heads, scores, self.mask), module)
+        let causal = Flag(self.causal);
+        b.emit(Attention { causal, ..attention(qkv, self.heads, scores, self.mask) }, module)
     }
 }
 
@@ -209,6 +156,11 @@ pub(crate) fn absolute_positions(b: &mut Builder<'_>, s: &Settings) -> Result<Va
     b.emit(slice, "embeddings.position_embeddings")
 }
 
+/// Sums embeddings in order: [batch_size, sequence_length, embedded].
+pub(crate) fn sum(b: &mut Builder<'_>, first: ValueId, others: &[ValueId]) -> Result<ValueId, ModelError> {
+    others.iter().try_fold(first, |sum, other| b.add(sum, *other, "embeddings.add"))
+}
+
 /// Sums embeddings in order and normalizes: [batch_size, sequence_length, embedded].
 pub(crate) fn embeddings(
     b: &mut Builder<'_>,
@@ -216,11 +168,34 @@ pub(crate) fn embeddings(
     first: ValueId,
     others: &[ValueId],
 ) -> Result<ValueId, ModelError> {
-    let mut sum = first;
-    for &other in others {
-        sum = b.add(sum, other, "embeddings.add")?;
-    }
+    let sum = sum(b, first, others)?;
     b.layer_norm(sum, "embeddings.LayerNorm", s.embedded, s.eps)
+}
+
+/// How queries and keys of encoders turn with their positions.
+#[derive(Clone, Copy)]
+pub(crate) struct Rotation {
+    pub(crate) angles: Angles,
+    /// Whether the pairs that turn are neighbours, not halves of a head.
+    pub(crate) interleaved: bool,
+    /// Whether values turn too.
+    pub(crate) values: bool,
+}
+
+/// What attention takes besides queries, keys and values.
+#[derive(Clone, Copy)]
+pub(crate) struct Context {
+    /// bool[batch_size, sequence_length].
+    pub(crate) mask: ValueId,
+    /// What is added to scores.
+    pub(crate) bias: Option<ValueId>,
+    pub(crate) rotation: Option<Rotation>,
+}
+
+impl Context {
+    pub(crate) fn of_mask(mask: ValueId) -> Self {
+        Self { mask, bias: None, rotation: None }
+    }
 }
 
 /// All layers: [batch_size, sequence_length, hidden] to the same.
@@ -229,36 +204,79 @@ pub(crate) fn layers(
     s: &Settings,
     names: &LayerNames,
     x: ValueId,
-    mask: ValueId,
+    context: Context,
 ) -> Result<ValueId, ModelError> {
-    (0..s.layers.value).try_fold(x, |x, i| layer(b, s, names, &format!("{}.{i}", names.layers), x, (mask, None)))
+    let mut x = x;
+    for i in 0..s.layers.value {
+        x = layer(b, s, names, &format!("{}.{i}", names.layers), x, context)?;
+    }
+    names.final_norm.map_or(Ok(x), |norm| b.layer_norm(x, norm, s.hidden, s.eps))
 }
 
-/// The layer of a path. What attention takes are the mask, and what is added to scores, if anything is.
+/// The layer of a path.
 pub(crate) fn layer(
     b: &mut Builder<'_>,
     s: &Settings,
     names: &LayerNames,
     path: &str,
     x: ValueId,
-    (mask, bias): (ValueId, Option<ValueId>),
+    context: Context,
+) -> Result<ValueId, ModelError> {
+    layer_with(b, s, names, &Forms::LINEAR, path, x, |b, x| attend(b, s, names, &Forms::LINEAR, path, x, context))
+}
+
+/// The layer of a path with an attention of its own, which gives [batch_size, sequence_length, hidden].
+pub(crate) fn layer_with(
+    b: &mut Builder<'_>,
+    s: &Settings,
+    names: &LayerNames,
+    forms: &Forms,
+    path: &str,
+    x: ValueId,
+    attend: impl FnOnce(&mut Builder<'_>, ValueId) -> Result<ValueId, ModelError>,
 ) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("{path}.{name}");
-    let q = b.linear(x, &at(names.query), s.hidden, s.hidden)?;
-    let k = b.linear(x, &at(names.key), s.hidden, s.hidden)?;
-    let v = b.linear(x, &at(names.value), s.hidden, s.hidden)?;
-    let size = Size::derived(s.hidden.value / s.heads.value, "hidden_size / num_attention_heads");
-    let heads = Heads { queries: s.heads, keys: s.heads, size };
-    let scores = Scores::scaled(1.0 / (size.value as f64).sqrt());
-    let attention = Attention { bias, ..attention([q, k, v], heads, scores, mask) };
-    let attended = b.emit(attention, &at("attention"))?;
-    let projected = b.linear(attended, &at(names.output), s.hidden, s.hidden)?;
+    let norms_first = names.final_norm.is_some();
+    let norm = |b: &mut Builder<'_>, applies: bool, x: ValueId, name: &str| match applies {
+        true => b.layer_norm(x, &at(name), s.hidden, s.eps),
+        false => Ok(x),
+    };
+    let input = norm(b, norms_first, x, names.attention_norm)?;
+    let attended = attend(b, input)?;
+    let projected = forms.output.apply(b, attended, &at(names.output), [s.hidden, s.hidden])?;
     let residual = b.add(projected, x, &at("attention.add"))?;
-    let x = b.layer_norm(residual, &at(names.attention_norm), s.hidden, s.eps)?;
+    let x = norm(b, !norms_first, residual, names.attention_norm)?;
 
-    let up = b.linear(x, &at(names.up), s.intermediate, s.hidden)?;
+    let input = norm(b, norms_first, x, names.output_norm)?;
+    let up = forms.up.apply(b, input, &at(names.up), [s.intermediate, s.hidden])?;
     let active = s.activation.apply(b, up, &at("activation"))?;
-    let down = b.linear(active, &at(names.down), s.hidden, s.intermediate)?;
+    let down = forms.down.apply(b, active, &at(names.down), [s.hidden, s.intermediate])?;
     let residual = b.add(down, x, &at("add"))?;
-    b.layer_norm(residual, &at(names.output_norm), s.hidden, s.eps)
+    norm(b, !norms_first, residual, names.output_norm)
+}
+
+/// The attention of the layer of a path, before its projection.
+pub(crate) fn attend(
+    b: &mut Builder<'_>,
+    s: &Settings,
+    names: &LayerNames,
+    forms: &Forms,
+    path: &str,
+    x: ValueId,
+    Context { mask, bias, rotation }: Context,
+) -> Result<ValueId, ModelError> {
+    let at = |name: &str| format!("{path}.{name}");
+    let square = [s.hidden, s.hidden];
+    let mut q = forms.query.apply(b, x, &at(names.query), square)?;
+    let mut k = forms.key.apply(b, x, &at(names.key), square)?;
+    let mut v = forms.value.apply(b, x, &at(names.value), square)?;
+    if let Some(Rotation { angles, interleaved, values }) = rotation {
+        q = angles.rotate(b, q, s.heads, interleaved, &at("rotary_q"))?;
+        k = angles.rotate(b, k, s.heads, interleaved, &at("rotary_k"))?;
+        if values {
+            v = angles.rotate(b, v, s.heads, interleaved, &at("rotary_v"))?;
+        }
+    }
+    let attention = Attention { bias, ..attention([q, k, v], s.attention_heads(), s.scores(), mask) };
+    b.emit(attention, &at("attention"))
 }

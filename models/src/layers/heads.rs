@@ -3,11 +3,11 @@
 use planish_ir::ops::{Binary, BinaryKind, Cast, Gather, Linear, Reduce, ReduceKind, Reshape, Split};
 use planish_ir::{DType, Dim, Origin, Shape, ValueId, Weight};
 
-use crate::ModelError;
 use crate::checkpoint::config::Size;
+use crate::layers::activation::Activation;
 use crate::layers::builder::{BATCH, Builder, SEQUENCE};
-use crate::layers::encoder::{Activation, Settings};
 use crate::names;
+use crate::{ModelError, Task};
 
 /// The first token of each sequence: [batch_size, sequence_length, hidden] to [batch_size, hidden].
 pub(crate) fn first_token(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
@@ -87,15 +87,164 @@ pub(crate) fn vocabulary_weight(
     b.weight(&[embeddings], &shape)
 }
 
+/// The sizes that heads of tasks have.
+#[derive(Clone, Copy)]
+pub(crate) struct HeadSizes {
+    pub(crate) vocabulary: Size,
+    pub(crate) hidden: Size,
+    /// Features that a projection to the vocabulary takes.
+    pub(crate) embedded: Size,
+    /// Added to the variance in layer normalization.
+    pub(crate) eps: f64,
+}
+
+/// What becomes of the first token of a sequence.
+#[derive(Clone, Copy)]
+pub(crate) enum Pooling {
+    /// It is taken as it is.
+    First,
+    /// A projection with an activation after it.
+    Dense(&'static str, Activation),
+}
+
+/// The heads of an encoder of text.
+pub(crate) struct TextHeads {
+    /// What `pooler_output` is, where there is one: of a projection, where the checkpoint has it.
+    pub(crate) pooler: Option<Pooling>,
+    pub(crate) masked: MaskedLm,
+    /// What the classifier of sequences takes, and its module.
+    pub(crate) sequence: (Pooling, &'static str),
+}
+
+impl TextHeads {
+    /// Those of BERT, with the activation of its masked language model.
+    pub(crate) fn bert(activation: Activation) -> Self {
+        let pooler = Pooling::Dense("pooler.dense", Activation::TANH);
+        Self {
+            pooler: Some(pooler),
+            masked: MaskedLm {
+                transform: "cls.predictions.transform.dense",
+                norm: "cls.predictions.transform.LayerNorm",
+                decoder: "cls.predictions.decoder",
+                bias: DecoderBias::Second(SecondBias { name: "cls.predictions.bias", applied_by: None }),
+                activation,
+                tied: Tied::Configured,
+            },
+            sequence: (pooler, "classifier"),
+        }
+    }
+
+    /// Those of RoBERTa.
+    pub(crate) fn roberta() -> Self {
+        Self {
+            pooler: Some(Pooling::Dense("pooler.dense", Activation::TANH)),
+            masked: MaskedLm {
+                transform: "lm_head.dense",
+                norm: "lm_head.layer_norm",
+                decoder: "lm_head.decoder",
+                // Each version of the transformers library that was observed (bert.rs lists them) applies
+                // `lm_head.decoder.bias`: `RobertaLMHead._tie_weights` sets `bias` to `decoder.bias`, where it is there.
+                bias: DecoderBias::Second(SecondBias { name: "lm_head.bias", applied_by: None }),
+                // Whatever `hidden_act` says.
+                activation: Activation::GELU,
+                tied: Tied::Configured,
+            },
+            sequence: (Pooling::Dense("classifier.dense", Activation::TANH), "classifier.out_proj"),
+        }
+    }
+
+    /// Those of ELECTRA: a generator as masked language model, and a classifier with a projection of its own.
+    pub(crate) fn electra(activation: Activation) -> Self {
+        Self {
+            pooler: None,
+            masked: MaskedLm {
+                transform: "generator_predictions.dense",
+                norm: "generator_predictions.LayerNorm",
+                decoder: "generator_lm_head",
+                bias: DecoderBias::Own,
+                // Whatever `hidden_act` says.
+                activation: Activation::GELU,
+                tied: Tied::Configured,
+            },
+            sequence: (Pooling::Dense("classifier.dense", activation), "classifier.out_proj"),
+        }
+    }
+
+    /// Adds the outputs of a task. `x` is what the encoder gives, [batch_size, sequence_length, hidden].
+    pub(crate) fn finish(
+        &self,
+        b: &mut Builder<'_>,
+        sizes: &HeadSizes,
+        x: ValueId,
+        task: Task,
+    ) -> Result<(), ModelError> {
+        match task {
+            Task::FeatureExtraction => {
+                b.give(names::HIDDEN, x);
+                let stored = |b: &Builder<'_>, module: &str| b.tensors.contains(&format!("{module}.weight"));
+                match self.pooler {
+                    Some(Pooling::Dense(module, _)) if !stored(b, module) => Ok(()),
+                    Some(pooling) => {
+                        let pooled = pooling.apply(b, sizes.hidden, x)?;
+                        b.give(names::POOLED, pooled);
+                        Ok(())
+                    }
+                    None => Ok(()),
+                }
+            }
+            Task::FillMask => fill_mask(b, sizes, x, &self.masked),
+            Task::TextClassification => {
+                let (pooling, classifier) = self.sequence;
+                let pooled = pooling.apply(b, sizes.hidden, x)?;
+                classify(b, sizes.hidden, pooled, classifier)
+            }
+            Task::TokenClassification => classify(b, sizes.hidden, x, "classifier"),
+            Task::QuestionAnswering => answer(b, sizes.hidden, x, "qa_outputs"),
+            Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
+                unreachable!("accept.rs takes no task that an architecture has no head for")
+            }
+        }
+    }
+}
+
+impl Pooling {
+    /// [batch_size, sequence_length, hidden] to [batch_size, hidden].
+    fn apply(self, b: &mut Builder<'_>, hidden: Size, x: ValueId) -> Result<ValueId, ModelError> {
+        match self {
+            Pooling::First => first_token(b, x, "pooler"),
+            Pooling::Dense(module, activation) => pool(b, hidden, x, module, activation),
+        }
+    }
+}
+
 /// The names of the modules of a masked language model's head.
 pub(crate) struct MaskedLm {
     pub(crate) transform: &'static str,
     pub(crate) norm: &'static str,
-    /// The projection to the vocabulary; its matrix is that of the word embeddings where they are tied.
+    /// The projection to the vocabulary.
     pub(crate) decoder: &'static str,
-    /// Where the decoder's bias may be stored instead of, or besides, the decoder.
-    pub(crate) second_bias: Option<SecondBias>,
+    pub(crate) bias: DecoderBias,
     pub(crate) activation: Activation,
+    pub(crate) tied: Tied,
+}
+
+/// Whether a decoder's matrix is that of the word embeddings.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tied {
+    /// As `tie_word_embeddings` says, which is true by default.
+    Configured,
+    Always,
+    Never,
+}
+
+/// The bias of a projection to the vocabulary.
+pub(crate) enum DecoderBias {
+    /// The decoder's own.
+    Own,
+    /// A tensor of this name; the decoder has none of its own.
+    Apart(&'static str),
+    /// The decoder's own may be stored under a second name instead, or besides.
+    Second(SecondBias),
 }
 
 /// A second name of a decoder's bias. Where a checkpoint stores both and they differ, the transformers
@@ -109,24 +258,46 @@ pub(crate) struct SecondBias {
 }
 
 /// `logits` of the vocabulary for each token.
-pub(crate) fn fill_mask(b: &mut Builder<'_>, s: &Settings, x: ValueId, names: &MaskedLm) -> Result<(), ModelError> {
-    const EMBEDDINGS: &str = "embeddings.word_embeddings.weight";
-    let projected = b.linear(x, names.transform, s.embedded, s.hidden)?;
-    let active = names.activation.apply(b, projected, &format!("{}.activation", names.transform))?;
-    let x = b.layer_norm(active, names.norm, s.embedded, s.eps)?;
-
-    let tied = b.config.boolean("tie_word_embeddings", true)?;
-    let weight = vocabulary_weight(b, names.decoder, EMBEDDINGS, tied, [s.vocabulary, s.embedded])?;
+fn fill_mask(b: &mut Builder<'_>, s: &HeadSizes, x: ValueId, names: &MaskedLm) -> Result<(), ModelError> {
+    let x = transformed(b, s, x, names)?;
+    let configured = b.config.boolean("tie_word_embeddings", true)?;
+    let tied = names.tied == Tied::Always || configured && names.tied == Tied::Configured;
+    let weight = vocabulary_weight(b, names.decoder, WORDS, tied, [s.vocabulary, s.embedded])?;
     let bias = Some(decoder_bias(b, s, names, tied)?);
     let logits = b.emit(Linear::new(x, weight, bias), names.decoder)?;
     b.give(names::LOGITS, logits);
     Ok(())
 }
 
-fn decoder_bias(b: &mut Builder<'_>, s: &Settings, names: &MaskedLm, tied: bool) -> Result<ValueId, ModelError> {
+/// The word embeddings.
+pub(crate) const WORDS: &str = "embeddings.word_embeddings.weight";
+
+/// What the projection to the vocabulary takes: a projection with an activation and a norm.
+pub(crate) fn transformed(
+    b: &mut Builder<'_>,
+    s: &HeadSizes,
+    x: ValueId,
+    names: &MaskedLm,
+) -> Result<ValueId, ModelError> {
+    let projected = b.linear(x, names.transform, s.embedded, s.hidden)?;
+    let active = names.activation.apply(b, projected, &format!("{}.activation", names.transform))?;
+    b.layer_norm(active, names.norm, s.embedded, s.eps)
+}
+
+/// The bias of the projection to the vocabulary.
+pub(crate) fn decoder_bias(
+    b: &mut Builder<'_>,
+    s: &HeadSizes,
+    names: &MaskedLm,
+    tied: bool,
+) -> Result<ValueId, ModelError> {
     let shape = [s.vocabulary];
     let own = format!("{}.bias", names.decoder);
-    let Some(second) = &names.second_bias else { return b.weight(&[&own], &shape) };
+    let second = match &names.bias {
+        DecoderBias::Own => return b.weight(&[&own], &shape),
+        DecoderBias::Apart(name) => return b.weight(&[name], &shape),
+        DecoderBias::Second(second) => second,
+    };
     if b.tensors.differs(second.name, &own)? {
         let (applied, other) = match applies_second(b, second, &own)? {
             true => (second.name, own.as_str()),

@@ -1,14 +1,18 @@
 //! The building blocks of architectures: blocks, heads, positions and the like.
 
+pub(crate) mod activation;
 pub(crate) mod attention;
 pub(crate) mod blocks;
 pub(crate) mod builder;
 pub(crate) mod decoder;
+pub(crate) mod dense;
+pub(crate) mod disentangled;
 pub(crate) mod encoder;
 pub(crate) mod heads;
 pub(crate) mod norm;
 pub(crate) mod relative;
 pub(crate) mod rope;
 pub(crate) mod seq2seq;
+pub(crate) mod sinks;
 pub(crate) mod sinusoidal;
 pub(crate) mod windows;

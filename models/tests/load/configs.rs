@@ -20,10 +20,10 @@ fn values_have_their_types() {
     assert_refused(
         "bert",
         "hidden_act",
-        json!("mish"),
+        json!("xielu"),
         &[
-            "\"mish\"",
-            "gelu, gelu_python, gelu_new, gelu_fast, gelu_accurate, gelu_pytorch_tanh, gelu_python_tanh, relu",
+            "\"xielu\"",
+            "gelu, gelu_10, gelu_accurate, gelu_fast, gelu_new, gelu_python, gelu_python_tanh, gelu_pytorch_tanh, hardswish",
         ],
     );
     for value in [Value::Null, json!(-1)] {
@@ -125,7 +125,7 @@ fn architectures_are_known_by_model_type_or_class() {
         );
     }
     let known = ARCHITECTURES.iter().map(|a| a.model_type).collect::<Vec<_>>().join(", ");
-    for classes in [json!(["BertGenerationEncoder"]), json!(["MobileBertForMaskedLM"]), json!([]), Value::Null] {
+    for classes in [json!(["BertGenerationEncoder"]), json!(["FunnelForMaskedLM"]), json!([]), Value::Null] {
         let message = Draft::of("bert").without("model_type").with("architectures", classes).error(LENIENT);
         assert_says(&message, &["`model_type` is missing", &known]);
     }

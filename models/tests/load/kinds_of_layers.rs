@@ -50,9 +50,6 @@ fn parameters_of_all_layers_are_those_of_layers_without_windows() {
 
 #[test]
 fn what_is_not_followed_is_refused() {
-    assert_refused("cohere", "use_qk_norm", json!(true), &["not supported"]);
-    assert_refused("stablelm", "qk_layernorm", json!(true), &["not supported"]);
-    assert_refused("gemma3", "use_bidirectional_attention", json!(true), &["not supported"]);
     assert_refused("modernbert", "classifier_pooling", json!("max"), &["expected \"cls\" or \"mean\""]);
     assert_refused("smollm3", "no_rope_layers", json!([1]), &["a list of 0 and 1 for each of num_hidden_layers = 2"]);
     assert_refused("albert", "num_hidden_groups", json!(9), &["is more than num_hidden_layers = 3"]);

@@ -75,7 +75,7 @@ fn the_head_may_be_its_own() {
 fn what_cannot_be_honoured_is_refused() {
     assert_refused(NAME, "learned_embeddings", json!(false), &["not supported"]);
     assert_refused(NAME, "scale_embeddings", json!(true), &["not supported"]);
-    assert_refused(NAME, "activation_function", json!("mish"), &["\"mish\""]);
+    assert_refused(NAME, "activation_function", json!("xielu"), &["\"xielu\""]);
     assert_refused(NAME, "num_attention_heads", json!(5), &["hidden_size = 48 is not divisible by"]);
     let message = Draft::of(NAME).with("word_embed_proj_dim", json!(24)).error(LENIENT);
     assert_says(&message, &["model.decoder.embed_tokens.weight", "[139, 48], expected [139, 24]"]);

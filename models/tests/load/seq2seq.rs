@@ -190,7 +190,7 @@ fn a_bias_of_logits_that_is_not_stored_is_none() {
 
 #[test]
 fn what_cannot_be_honoured_is_refused() {
-    assert_refused("t5", "feed_forward_proj", json!("gated-mish"), &["\"mish\"", "gelu_new"]);
+    assert_refused("t5", "feed_forward_proj", json!("gated-xielu"), &["\"xielu\"", "gelu_new"]);
     assert_refused("t5", "dense_act_fn", json!("silu"), &["\"relu\"", "says otherwise"]);
     assert_refused("t5", "relative_attention_num_buckets", json!(3), &["make no buckets", "at least 4"]);
     assert_refused("t5", "relative_attention_max_distance", json!(2), &["make no buckets"]);

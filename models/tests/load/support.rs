@@ -58,6 +58,12 @@ impl Stored {
         let bytes = (0..elements).flat_map(|i| (i as f32 / elements as f32 - 0.5).to_le_bytes()).collect();
         Self { dtype: Dtype::F32, shape: shape.to_vec(), bytes }
     }
+
+    /// The same floats times a factor.
+    pub(crate) fn scaled(self, factor: f32) -> Self {
+        let floats = self.bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes) * factor);
+        Self { bytes: floats.flat_map(f32::to_le_bytes).collect(), ..self }
+    }
 }
 
 /// A checkpoint in memory.

@@ -4,11 +4,11 @@
 mod feed_forward;
 mod settings;
 
-use planish_ir::ops::{Binary, BinaryKind, Reshape, Split, Unary, UnaryKind};
-use planish_ir::{DType, Dim, Origin, Shape, ValueId, Weight};
+use planish_ir::ops::{Binary, BinaryKind, Concat, LayerNorm, Real, Split, Unary, UnaryKind};
+use planish_ir::{DType, Dim, Origin, ValueId, Weight};
 
 pub(crate) use self::settings::{
-    Around, Defaults, EmbeddingScale, Factor, FeedForward, HeadNorms, KEYS, Projections, Settings,
+    Around, Defaults, EmbeddingScale, Factor, FeedForward, HeadNorms, HeadWeights, KEYS, Projections, Settings,
 };
 use crate::ModelError;
 use crate::architecture::Properties;
@@ -28,7 +28,7 @@ pub(crate) fn decoder(b: &mut Builder<'_>, s: &Settings) -> Result<Properties, M
     let decoder = Decoder::new(b, s.vocabulary, ropes.longest(), s.position_source, s.heads)?;
     let positions = decoder.position_ids;
     let mut blocks = Blocks { s, angles: ropes.angles(b, positions)?, text: decoder };
-    let x = blocks.embed(b)?;
+    let x = embed(b, s, blocks.text.input_ids)?;
     let x = blocks.layers(b, x)?;
     let decoder = blocks.text;
     let logits = decoder.logits(b, x, s.hidden, &format!("{}.weight", s.names.embeddings), s.tied, s.logit_bias)?;
@@ -60,7 +60,7 @@ pub(crate) fn encoder(
     embed: impl FnOnce(&mut Builder<'_>, ValueId) -> Result<ValueId, ModelError>,
 ) -> Result<Encoded, ModelError> {
     let ropes = Ropes::read(b, s)?;
-    let text = TextEncoder::new(b, s.vocabulary, s.heads)?;
+    let text = TextEncoder::new(b, s.vocabulary, s.heads, s.causal)?;
     let positions = encoder::positions(b)?;
     let mut blocks = Blocks { s, angles: ropes.angles(b, positions)?, text };
     let x = embed(b, blocks.text.input_ids)?;
@@ -108,6 +108,25 @@ impl Ropes {
     }
 }
 
+/// The embeddings of the tokens of a vocabulary, scaled.
+pub(crate) fn embed(b: &mut Builder<'_>, s: &Settings, input_ids: ValueId) -> Result<ValueId, ModelError> {
+    let module = s.names.embeddings;
+    let at = |name: &str| format!("{module}.{name}");
+    let x = b.embedding(input_ids, module, s.vocabulary, s.hidden)?;
+    let scale = match s.embedding_scale {
+        EmbeddingScale::None | EmbeddingScale::Number(1.0, _) => return Ok(x),
+        EmbeddingScale::Root => {
+            let stored = b.tensors.dtype(&at("weight")).unwrap_or(DType::F32);
+            let root = Weight::numbers(stored, Vec::new(), &[(s.hidden.value as f64).sqrt()]);
+            let root = root.and_then(|root| root.cast(DType::F32));
+            let root = root.unwrap_or_else(|| unreachable!("a scalar is one number"));
+            b.graph.add_weight(&at("embed_scale"), root, Origin::Config("hidden_size".into()))
+        }
+        EmbeddingScale::Number(number, key) => b.number(number, &at("embed_scale"), key),
+    };
+    b.emit(Binary { kind: BinaryKind::Mul, a: x, b: scale }, &at("mul"))
+}
+
 /// A model that is being built: its parts add themselves to the graph in the order of the calls.
 struct Blocks<'s, T> {
     s: &'s Settings,
@@ -116,42 +135,24 @@ struct Blocks<'s, T> {
 }
 
 impl<T: Text> Blocks<'_, T> {
-    /// The embeddings of the tokens.
-    fn embed(&self, b: &mut Builder<'_>) -> Result<ValueId, ModelError> {
-        let (s, module) = (self.s, self.s.names.embeddings);
-        let at = |name: &str| format!("{module}.{name}");
-        let x = b.embedding(self.text.input_ids(), module, s.vocabulary, s.hidden)?;
-        let scale = match s.embedding_scale {
-            EmbeddingScale::None | EmbeddingScale::Number(1.0, _) => return Ok(x),
-            EmbeddingScale::Root => {
-                let stored = b.tensors.dtype(&at("weight")).unwrap_or(DType::F32);
-                let root = Weight::numbers(stored, Vec::new(), &[(s.hidden.value as f64).sqrt()]);
-                let root = root.and_then(|root| root.cast(DType::F32));
-                let root = root.unwrap_or_else(|| unreachable!("a scalar is one number"));
-                b.graph.add_weight(&at("embed_scale"), root, Origin::Config("hidden_size".into()))
-            }
-            EmbeddingScale::Number(number, key) => b.number(number, &at("embed_scale"), key),
-        };
-        b.emit(Binary { kind: BinaryKind::Mul, a: x, b: scale }, &at("mul"))
-    }
-
     /// All layers, and the last norm.
     fn layers(&mut self, b: &mut Builder<'_>, mut x: ValueId) -> Result<ValueId, ModelError> {
         for layer in 0..self.s.layers.value {
             x = self.layer(b, x, layer)?;
         }
-        self.norm(b, x, self.s.names.final_norm)
+        self.s.names.final_norm.map_or(Ok(x), |norm| self.norm(b, x, norm))
     }
 
     fn layer(&mut self, b: &mut Builder<'_>, x: ValueId, layer: usize) -> Result<ValueId, ModelError> {
         let s = self.s;
-        let at = |name: &str| format!("layers.{layer}.{name}");
+        let at = |name: &str| format!("{}.{layer}.{name}", s.names.layers);
         // An encoder whose embeddings are normalized may have no norm before its first attention.
         let before = s.attention_norms.before.filter(|_| layer > 0 || !s.first_is_normal);
         let normal = self.norm_of(b, x, before, &at)?;
         let attended = self.attention(b, normal, layer, &at(s.names.attention))?;
         let attended = self.norm_of(b, attended, s.attention_norms.after, &at)?;
         let sum = self.added(b, attended, x, &at(s.names.attention))?;
+        let sum = self.norm_of(b, sum, s.attention_norms.sum, &at)?;
 
         let input = if s.parallel { x } else { sum };
         let input = match s.feed_forward_norms.before {
@@ -160,7 +161,8 @@ impl<T: Text> Blocks<'_, T> {
         };
         let forward = feed_forward::apply(b, s, input, &at(s.names.feed_forward))?;
         let forward = self.norm_of(b, forward, s.feed_forward_norms.after, &at)?;
-        self.added(b, forward, sum, &at(s.names.feed_forward))
+        let sum = self.added(b, forward, sum, &at(s.names.feed_forward))?;
+        self.norm_of(b, sum, s.feed_forward_norms.sum, &at)
     }
 
     /// The norm of a name, where there is one.
@@ -203,7 +205,8 @@ impl<T: Text> Blocks<'_, T> {
             q = angles.rotate(b, q, s.heads.queries, s.interleaved, &at("rotary_q"))?;
             k = angles.rotate(b, k, s.heads.keys, s.interleaved, &at("rotary_k"))?;
         }
-        let scores = Scores { scale: s.scale, window, softcap: s.softcap };
+        let sinks = s.sinks.map(|name| b.weight(&[&at(name)], &[s.heads.queries])).transpose()?;
+        let scores = Scores { scale: s.scale, window, softcap: s.softcap, sinks };
         let attended = self.text.attend(b, [q, k, v], scores, module)?;
         let shape = [s.hidden, self.features(s.heads.queries, QUERY_FEATURES)];
         b.projection(attended, &at(s.names.output), shape, s.output_bias)
@@ -239,18 +242,47 @@ impl<T: Text> Blocks<'_, T> {
     /// Normalization of some heads that are side by side.
     fn head_norm(&self, b: &mut Builder<'_>, x: ValueId, heads: Size, module: &str) -> Result<ValueId, ModelError> {
         let (s, features) = (self.s, self.features(heads, QUERY_FEATURES));
+        let at = |name: &str| format!("{module}.{name}");
         match s.head_norms {
-            HeadNorms::None => Ok(x),
-            HeadNorms::Whole => s.norm.apply(b, x, module, features, s.eps),
-            HeadNorms::Each => {
-                let shape = |last: &[Size]| {
-                    let last = last.iter().map(|size| Dim::constant(size.signed()));
-                    Shape::new([Dim::symbol(BATCH), Dim::symbol(SEQUENCE)].into_iter().chain(last))
-                };
-                let apart = Reshape { x, shape: shape(&[heads, s.heads.size]) };
-                let apart = b.emit(apart, &format!("{module}.split"))?;
-                let normal = s.norm.apply(b, apart, module, s.heads.size, s.eps)?;
-                b.emit(Reshape { x: normal, shape: shape(&[features]) }, &format!("{module}.merge"))
+            HeadNorms::None => return Ok(x),
+            HeadNorms::Whole => return s.norm.apply(b, x, module, features, s.eps),
+            HeadNorms::Each | HeadNorms::Apart(_) => {}
+        }
+        let shape = |last: &[Size]| {
+            let last: Vec<Dim> = last.iter().map(|size| Dim::constant(size.signed())).collect();
+            [Dim::symbol(BATCH), Dim::symbol(SEQUENCE)].into_iter().chain(last)
+        };
+        let apart = b.reshape(x, shape(&[heads, s.heads.size]), &at("split"))?;
+        let normal = match s.head_norms {
+            HeadNorms::Apart(stored) => {
+                let ones = Weight::numbers(DType::F32, vec![s.heads.size.value], &vec![1.0; s.heads.size.value]);
+                let ones = ones.unwrap_or_else(|| unreachable!("there are as many numbers as the shape says"));
+                let weight = b.graph.add_weight(&at("ones"), ones, Origin::Unknown);
+                let normal = b.emit(LayerNorm { x: apart, weight, bias: None, eps: Real(s.eps) }, &at("normal"))?;
+                let weights = self.head_weights(b, heads, stored, module)?;
+                b.binary(BinaryKind::Mul, [normal, weights], module)?
+            }
+            _ => s.norm.apply(b, apart, module, s.heads.size, s.eps)?,
+        };
+        b.reshape(normal, shape(&[features]), &at("merge"))
+    }
+
+    /// The weights of the norms of some heads, [heads, size].
+    fn head_weights(
+        &self,
+        b: &mut Builder<'_>,
+        heads: Size,
+        stored: HeadWeights,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        let size = self.s.heads.size;
+        match stored {
+            HeadWeights::Together => b.weight(&[&format!("{module}.weight")], &[heads, size]),
+            HeadWeights::Listed => {
+                let one = |head| b.weight(&[&format!("{module}.norms.{head}.weight")], &[size]);
+                let parts = (0..heads.value).map(one).collect::<Result<Vec<_>, _>>()?;
+                let all = b.emit(Concat { parts, axis: 0 }, &format!("{module}.norms"))?;
+                b.reshape(all, [heads, size].map(|size| Dim::constant(size.signed())), &format!("{module}.by_head"))
             }
         }
     }

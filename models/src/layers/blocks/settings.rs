@@ -1,11 +1,14 @@
 //! What the models of the family have in common, and in what they differ.
 
+use planish_ir::ValueId;
+
 use crate::ModelError;
 use crate::checkpoint::config::Size;
+use crate::layers::activation::Activation;
 use crate::layers::attention::Heads;
 use crate::layers::builder::Builder;
 use crate::layers::decoder::Positions;
-use crate::layers::encoder::Activation;
+use crate::layers::heads::HeadSizes;
 use crate::layers::norm::Norm;
 use crate::layers::rope;
 use crate::layers::windows::Windows;
@@ -68,12 +71,14 @@ pub(crate) enum Projections {
 /// The modules of the feed-forward.
 #[derive(Clone, Copy)]
 pub(crate) enum FeedForward {
-    /// `down_proj(activation(gate_proj(x)) * up_proj(x))`.
-    Gated,
-    /// `down(activation(a) * b)`, where `both` gives `a` and `b` side by side.
-    Packed { both: &'static str, down: &'static str },
+    /// `down(activation(gate(x)) * up(x))`.
+    Gated { gate: &'static str, up: &'static str, down: &'static str },
+    /// `down(activation(a) * b)`, where `both` gives `a` and `b` side by side, or `b` and `a` where the gate is `last`.
+    Packed { both: &'static str, last: bool, down: &'static str },
     /// `down(activation(up(x)))`.
     Plain { up: &'static str, down: &'static str },
+    /// One of its own, of a module: [batch_size, sequence_length, hidden] to the same.
+    Own(fn(&mut Builder<'_>, &Settings, ValueId, &str) -> Result<ValueId, ModelError>),
 }
 
 /// The norms of queries and keys before they are rotated.
@@ -82,8 +87,19 @@ pub(crate) enum HeadNorms {
     None,
     /// Of each head, with one weight for all heads.
     Each,
+    /// Of each head, with a weight for each head and without a bias.
+    Apart(HeadWeights),
     /// Of all heads as one.
     Whole,
+}
+
+/// How the weights of norms of heads are stored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeadWeights {
+    /// In one tensor, [heads, size].
+    Together,
+    /// Each in a module of a list `norms`.
+    Listed,
 }
 
 /// The norms around attention or feed-forward, by the names of their modules in a layer.
@@ -92,15 +108,27 @@ pub(crate) struct Around {
     pub(crate) before: Option<&'static str>,
     /// Of the result, before it is added to the input.
     pub(crate) after: Option<&'static str>,
+    /// Of the sum of result and input.
+    pub(crate) sum: Option<&'static str>,
 }
 
 impl Around {
+    const NONE: Self = Self { before: None, after: None, sum: None };
+
     pub(crate) const fn before(name: &'static str) -> Self {
-        Self { before: Some(name), after: None }
+        Self { before: Some(name), ..Self::NONE }
     }
 
     pub(crate) const fn after(name: &'static str) -> Self {
-        Self { before: None, after: Some(name) }
+        Self { after: Some(name), ..Self::NONE }
+    }
+
+    pub(crate) const fn before_and_after(before: &'static str, after: &'static str) -> Self {
+        Self { before: Some(before), after: Some(after), ..Self::NONE }
+    }
+
+    pub(crate) const fn sum(name: &'static str) -> Self {
+        Self { sum: Some(name), ..Self::NONE }
     }
 }
 
@@ -108,13 +136,16 @@ impl Around {
 #[derive(Clone, Copy)]
 pub(crate) struct Names {
     pub(crate) embeddings: &'static str,
+    /// The list of layers.
+    pub(crate) layers: &'static str,
     pub(crate) attention: &'static str,
     /// In the attention, the projection of what it gives.
     pub(crate) output: &'static str,
     /// In the attention, the norms of queries and of keys.
     pub(crate) head_norms: [&'static str; 2],
     pub(crate) feed_forward: &'static str,
-    pub(crate) final_norm: &'static str,
+    /// The norm of what the last layer gives.
+    pub(crate) final_norm: Option<&'static str>,
 }
 
 /// A number that a result is multiplied with, and the key that gives it.
@@ -158,17 +189,23 @@ pub(crate) struct Settings {
     pub(crate) output_bias: bool,
     /// Whether those of the feed-forward have.
     pub(crate) feed_forward_bias: bool,
+    /// Whether the last one of the feed-forward has, although others have none.
+    pub(crate) down_bias: bool,
     pub(crate) head_norms: HeadNorms,
     /// The factor of the products of queries and keys.
     pub(crate) scale: f64,
     /// The bound of scores.
     pub(crate) softcap: Option<f64>,
     pub(crate) windows: Windows,
+    /// Whether a token of an encoder sees only itself and those before it.
+    pub(crate) causal: bool,
     pub(crate) rope: rope::Defaults,
     /// The rotary embedding of layers with windows, where they have one of their own.
     pub(crate) local_rope: Option<rope::Defaults>,
     /// Whether the pairs that turn are neighbours, not halves of a head.
     pub(crate) interleaved: bool,
+    /// In the attention, the scores of sinks, where it has some.
+    pub(crate) sinks: Option<&'static str>,
     /// Layers whose queries and keys are not rotated.
     pub(crate) unrotated: Vec<bool>,
     pub(crate) embedding_scale: EmbeddingScale,
@@ -203,11 +240,12 @@ impl Settings {
         Ok(Self {
             names: Names {
                 embeddings: "embed_tokens",
+                layers: "layers",
                 attention: "self_attn",
                 output: "o_proj",
                 head_norms: ["q_norm", "k_norm"],
                 feed_forward: "mlp",
-                final_norm: "norm",
+                final_norm: Some("norm"),
             },
             vocabulary: config.size("vocab_size", defaults.vocab_size)?,
             positions: config.size("max_position_embeddings", defaults.max_position_embeddings)?,
@@ -224,17 +262,20 @@ impl Settings {
             first_is_normal: false,
             parallel: false,
             projections: Projections::Apart,
-            feed_forward: FeedForward::Gated,
+            feed_forward: FeedForward::Gated { gate: "gate_proj", up: "up_proj", down: "down_proj" },
             input_bias: false,
             output_bias: false,
             feed_forward_bias: false,
+            down_bias: false,
             head_norms: HeadNorms::None,
             scale: 1.0 / (size.value as f64).sqrt(),
             softcap: None,
             windows: Windows::default(),
+            causal: false,
             rope: rope::Defaults::default(),
             local_rope: None,
             interleaved: false,
+            sinks: None,
             unrotated: Vec::new(),
             embedding_scale: EmbeddingScale::None,
             residual_factor: None,
@@ -243,6 +284,11 @@ impl Settings {
             logit_bias: false,
             tied: false,
         })
+    }
+
+    /// The sizes that heads of tasks have.
+    pub(crate) fn head_sizes(&self) -> HeadSizes {
+        HeadSizes { vocabulary: self.vocabulary, hidden: self.hidden, embedded: self.hidden, eps: self.eps }
     }
 
     /// Reads whether all projections of attention have biases.

@@ -8,7 +8,7 @@
 mod parameters;
 mod scaling;
 
-use planish_ir::ops::{Binary, BinaryKind, Cast, Flag, Reduce, ReduceKind, Reshape, Rotary, Select, Unary, UnaryKind};
+use planish_ir::ops::{BinaryKind, Cast, Flag, Reduce, ReduceKind, Reshape, Rotary, Select, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Origin, Shape, ValueId, Weight};
 
 use crate::ModelError;
@@ -81,7 +81,7 @@ impl Rope {
         let shape = Shape::new([rows, Dim::symbol(SEQUENCE), Dim::constant(1)]);
         let positions = b.emit(Reshape { x: positions, shape }, &at("positions"))?;
         let frequencies = self.frequencies.emit(b, positions, module)?;
-        let angles = binary(b, BinaryKind::Mul, [positions, frequencies], &at("angles"))?;
+        let angles = b.binary(BinaryKind::Mul, [positions, frequencies], &at("angles"))?;
         let mut turn = |kind, name| {
             let x = b.emit(Unary { kind, x: angles }, &at(name))?;
             match self.attention_factor {
@@ -110,9 +110,9 @@ impl Frequencies {
                 let grown = with_number(b, BinaryKind::Add, grown, slope - (factor - 1.0), &at("stretch.sum"))?;
                 let stretch = with_number(b, BinaryKind::Max, grown, 1.0, &at("stretch"))?;
                 let exponents = vector(b, &at("stretch.exponents"), &scaling::stretch_exponents(plain.len()));
-                let share = binary(b, BinaryKind::Pow, [stretch, exponents], &at("stretch.share"))?;
+                let share = b.binary(BinaryKind::Pow, [stretch, exponents], &at("stretch.share"))?;
                 let plain = vector(b, name, plain);
-                binary(b, BinaryKind::Mul, [share, plain], &at("inv_freq.stretched"))
+                b.binary(BinaryKind::Mul, [share, plain], &at("inv_freq.stretched"))
             }
             Self::Chosen { short, long, original } => {
                 let last = last(b, positions, &at("last_position"))?;
@@ -135,10 +135,6 @@ fn vector(b: &mut Builder<'_>, name: &str, values: &[f64]) -> ValueId {
     b.graph.add_weight(name, weight, Origin::Config("rope_parameters".into()))
 }
 
-fn binary(b: &mut Builder<'_>, kind: BinaryKind, [a, c]: [ValueId; 2], name: &str) -> Result<ValueId, ModelError> {
-    b.emit(Binary { kind, a, b: c }, name)
-}
-
 fn with_number(
     b: &mut Builder<'_>,
     kind: BinaryKind,
@@ -146,8 +142,7 @@ fn with_number(
     number: f64,
     name: &str,
 ) -> Result<ValueId, ModelError> {
-    let number = b.number(number, &format!("{name}.by"), "rope_parameters");
-    binary(b, kind, [x, number], name)
+    b.with_number(kind, x, number, name, "rope_parameters")
 }
 
 /// Cosines and sines of a batch's angles, [batch_size, sequence_length, pairs]: the same for all layers.
@@ -158,6 +153,11 @@ pub(crate) struct Angles {
 }
 
 impl Angles {
+    /// Cosines and sines that a checkpoint stores as tables of positions.
+    pub(crate) fn stored(cos: ValueId, sin: ValueId) -> Self {
+        Self { cos, sin }
+    }
+
     /// Rotates the pairs of each head: neighbours where `interleaved`, else features and those half a head behind them.
     pub(crate) fn rotate(
         self,

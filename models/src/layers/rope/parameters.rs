@@ -185,6 +185,13 @@ impl<'a> Parameters<'a> {
 }
 
 impl Rope {
+    /// The embedding of all of a head, with plain frequencies.
+    pub(crate) fn plain(size: Size, longest: Size, theta: f64) -> Self {
+        let pairs = size.value / 2;
+        let frequencies = (0..pairs).map(|i| theta.powf(-(i as f64) / pairs as f64)).collect();
+        Self { frequencies: Frequencies::Fixed(frequencies), attention_factor: 1.0, longest }
+    }
+
     /// The embedding of heads of some size, in a model whose configuration names its longest text.
     pub(crate) fn read(config: &Config<'_>, size: Size, longest: Size, defaults: Defaults) -> Result<Self, ModelError> {
         let parameters = Parameters::read(config, defaults.layers)?;
