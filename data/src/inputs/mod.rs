@@ -87,6 +87,11 @@ pub enum Values {
     },
     /// 0, 1, 2, ... from each row's first token on; 0 before it.
     Positions,
+    /// Left, upper, right and lower sides of boxes, drawn evenly from the range.
+    Boxes {
+        /// The places that sides have.
+        range: Range<i64>,
+    },
     /// Real numbers drawn evenly from -1 to 1; for booleans and integers 0 or 1; for texts words, as bytes in one
     /// dimension more.
     Noise,
@@ -172,6 +177,7 @@ pub fn specs(ports: &[Port], ids: &BTreeMap<String, Values>, of: PartInterface) 
     let of = Arc::new(of);
     let spec = |port: &Port| {
         let values = match (ids.get(&port.name), of.input(&port.name)) {
+            (Some(Values::Ids { range, .. }), InputRole::Boxes) => Values::Boxes { range: range.clone() },
             (Some(values), _) => values.clone(),
             (None, role) if role.is_mask() => Values::Mask,
             (None, InputRole::Positions) => Values::Positions,
@@ -296,6 +302,17 @@ fn fill(
             })
         }
         Values::Mask => integers(&mut |at| i64::from(is_token(at))),
+        Values::Boxes { range } if range.is_empty() => {
+            return Err(InputError::EmptyRange { input: spec.port.name.clone(), range: range.clone() });
+        }
+        Values::Boxes { range } => {
+            let mut sides = integers(&mut |_| random.i64(range.clone()));
+            for [left, upper, right, lower] in sides.as_chunks_mut().0 {
+                [*left, *right] = [(*left).min(*right), (*left).max(*right)];
+                [*upper, *lower] = [(*upper).min(*lower), (*upper).max(*lower)];
+            }
+            sides
+        }
         Values::Segments { count } => integers(&mut |at| {
             let tokens = tokens(at);
             let second = at % width >= tokens.start + tokens.len().div_ceil(2);

@@ -175,3 +175,14 @@ fn what_is_not_known_is_an_error() {
     let empty = seeded_inputs(&specs, 1, 4, 0, false).unwrap_err();
     assert_eq!(empty, InputError::EmptyRange { input: "input_ids".to_owned(), range: 2..3 });
 }
+
+#[test]
+fn boxes_have_their_sides_in_order() {
+    let boxes = [port("bbox", DType::I64, &["batch_size", "sequence_length", "4"])];
+    let ids = BTreeMap::from([("bbox".to_owned(), Values::Ids { range: 0..128, pad: Some(0) })]);
+    let inputs = seeded_inputs(&specs(&boxes, &ids).unwrap(), 3, 20, 1, true).unwrap();
+    let sides = find(&inputs, "bbox").as_chunks::<4>().0;
+    assert_eq!(sides.len(), 60);
+    assert!(sides.iter().all(|[left, upper, right, lower]| left <= right && upper <= lower));
+    assert!(sides.iter().flatten().any(|side| *side > 64));
+}

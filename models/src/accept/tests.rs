@@ -40,7 +40,7 @@ fn asked_of(architecture: &Architecture, path: &Path) -> Option<BTreeSet<&'stati
         return None;
     }
     let mut asked = BTreeSet::new();
-    for task in architecture.tasks {
+    for task in architecture.tasks.iter().filter(|task| accepted.architecture.tasks.contains(task)) {
         let Accepted { config, architecture, .. } = accept(&checkpoint, Some(*task)).unwrap();
         let mut builder = Builder::new(&checkpoint, &config, architecture.base, architecture.renamed, None);
         let _: Result<_, ModelError> = (architecture.build)(&mut builder, *task);

@@ -55,7 +55,9 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
             ..Defaults::LLAMA
         },
     )?;
-    if b.config.get("rope_parameters").is_none() && b.config.get("rope_scaling").is_none() {
+    // transformers 4 takes plain frequencies where `rope_scaling` is null.
+    let said = b.config.get("rope_scaling").is_some() || b.config.is_null("rope_scaling");
+    if b.config.get("rope_parameters").is_none() && !said {
         return Err(b.config.error("`rope_parameters` is missing: it says how positions turn queries and keys"));
     }
     s.read_attention_bias(b, true)?;

@@ -87,12 +87,19 @@ impl Mobile {
                 return Err(config.error(format!("`{NORM}` is \"{other}\", expected \"no_norm\" or \"layer_norm\"")));
             }
         };
+        let of_residual = config.boolean("use_bottleneck_attention", false)?;
+        let shared = config.boolean("key_query_shared_bottleneck", true)?;
+        if !of_residual && !shared && narrow.value != s.hidden.value {
+            return Err(config.error(format!(
+                "`key_query_shared_bottleneck` and `use_bottleneck_attention` are false: queries have no projection to {narrow}"
+            )));
+        }
         Ok(Self {
             narrow,
             heads: Heads { queries: s.heads, keys: s.heads, size },
             bottleneck,
-            of_residual: config.boolean("use_bottleneck_attention", false)?,
-            shared: config.boolean("key_query_shared_bottleneck", true)?,
+            of_residual,
+            shared,
             feed_forwards: config.size("num_feedforward_networks", 4)?.value,
             plain,
             trigrams: config.boolean("trigram_input", true)?,

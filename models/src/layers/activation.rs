@@ -2,7 +2,7 @@
 //! (`prelu`, `xielu`) are not here.
 
 use planish_ir::ValueId;
-use planish_ir::ops::{BinaryKind, Gelu, GeluForm, Unary, UnaryKind};
+use planish_ir::ops::{BinaryKind, Gelu, GeluForm, Select, Unary, UnaryKind};
 
 use crate::ModelError;
 use crate::checkpoint::config::Config;
@@ -34,6 +34,10 @@ pub(crate) enum Activation {
     /// `sqrt(softplus(x))`.
     SqrtSoftplus,
 }
+
+/// The mean of `laplace`, with the digits that the transformers library has.
+#[allow(clippy::approx_constant, reason = "the reference rounds it so")]
+const LAPLACE_MEAN: f64 = 0.707_107;
 
 const ACTIVATIONS: &[(&str, Activation)] = &[
     ("gelu", Activation::Gelu(GeluForm::Erf)),
@@ -127,7 +131,7 @@ impl Activation {
                 by(b, BinaryKind::Div, product, 6.0, module)
             }
             Activation::Laplace => {
-                let moved = by(b, BinaryKind::Sub, x, 0.707_107, &at("sub"))?;
+                let moved = by(b, BinaryKind::Sub, x, LAPLACE_MEAN, &at("sub"))?;
                 let part = by(b, BinaryKind::Div, moved, 0.282_095 * 2f64.sqrt(), &at("div"))?;
                 let erf = b.emit(Unary { kind: UnaryKind::Erf, x: part }, &at("erf"))?;
                 let sum = by(b, BinaryKind::Add, erf, 1.0, &at("add"))?;
@@ -159,13 +163,20 @@ fn relu6(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, Model
 
 /// `log(1 + e^x)`, as `max(x, 0) + log(1 + e^-|x|)`, which does not overflow.
 fn softplus(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
+    const KEY: &str = "hidden_act";
     let at = |name: &str| format!("{module}.{name}");
     let mut unary = |kind, x, name: &str| b.emit(Unary { kind, x }, &at(name));
     let size = unary(UnaryKind::Abs, x, "abs")?;
     let negative = unary(UnaryKind::Neg, size, "neg")?;
     let power = unary(UnaryKind::Exp, negative, "exp")?;
     let large = unary(UnaryKind::Relu, x, "relu")?;
-    let sum = b.with_number(BinaryKind::Add, power, 1.0, &at("sum"), "hidden_act")?;
-    let rest = b.emit(Unary { kind: UnaryKind::Log, x: sum }, &at("log"))?;
+    // The logarithm of a sum that is rounded, times the share of the power that rounding left (Goldberg 1991, theorem 4).
+    let sum = b.with_number(BinaryKind::Add, power, 1.0, &at("sum"), KEY)?;
+    let left = b.with_number(BinaryKind::Sub, sum, 1.0, &at("left"), KEY)?;
+    let share = b.binary(BinaryKind::Div, [power, left], &at("share"))?;
+    let log = b.emit(Unary { kind: UnaryKind::Log, x: sum }, &at("log"))?;
+    let exact = b.binary(BinaryKind::Mul, [log, share], &at("exact"))?;
+    let condition = b.with_number(BinaryKind::Equal, left, 0.0, &at("lost"), KEY)?;
+    let rest = b.emit(Select { condition, a: power, b: exact }, &at("rest"))?;
     b.add(large, rest, module)
 }

@@ -1,21 +1,20 @@
 //! The tensors that heads of encoders have, and what they give.
 
+use planish_ir::Graph;
 use planish_models::{ModelError, Task};
+use serde_json::json;
 
-use crate::support::{Draft, Stored, task};
+use crate::support::{Draft, LENIENT, Stored, task};
+use crate::values::values;
 
-/// Adds what a golden lacks for a task; returns the names of the modules and what the outputs are.
-fn completed(name: &str, of: Task) -> (Vec<String>, Vec<String>) {
-    let mut draft = Draft::of(name);
+/// Adds what a checkpoint lacks for a task; returns it, the names of the modules that were added, and the graph.
+fn completed(mut draft: Draft, of: Task) -> (Draft, Vec<String>, Graph) {
     let mut added = Vec::new();
     loop {
         match draft.load(task(of)) {
             Ok(mut model) => {
-                let graph = model.parts.remove(0).graph;
-                let outputs = graph.outputs().iter().map(|o| format!("{}: {}", o.name, graph.ty(o.value)));
-                let outputs = outputs.collect();
                 added.dedup();
-                return (added, outputs);
+                return (draft, added, model.parts.remove(0).graph);
             }
             Err(ModelError::MissingTensor { name, .. }) => {
                 let module = name.strip_suffix(".weight").or_else(|| name.strip_suffix(".bias"));
@@ -27,7 +26,7 @@ fn completed(name: &str, of: Task) -> (Vec<String>, Vec<String>) {
                 let shape: Vec<usize> = expected.split(", ").map(|size| size.parse().unwrap()).collect();
                 draft = draft.tensor(&name, Stored::ramp(&shape));
             }
-            Err(error) => panic!("{name} {of}: {error}"),
+            Err(error) => panic!("{of}: {error}"),
         }
     }
 }
@@ -98,7 +97,7 @@ fn heads_have_the_modules_that_the_transformers_library_has() {
         ),
     ] {
         for (of, modules) in heads {
-            let (added, outputs) = completed(name, of);
+            let (_, added, graph) = completed(Draft::of(name), of);
             assert_eq!(added, modules, "{name} {of}");
             let expected: &[&str] = match of {
                 Task::FillMask => &["logits: f32[batch_size, sequence_length, 131]"],
@@ -108,7 +107,8 @@ fn heads_have_the_modules_that_the_transformers_library_has() {
                     &["start_logits: f32[batch_size, sequence_length]", "end_logits: f32[batch_size, sequence_length]"]
                 }
             };
-            assert_eq!(outputs, expected, "{name} {of}");
+            let outputs = graph.outputs().iter().map(|o| format!("{}: {}", o.name, graph.ty(o.value)));
+            assert_eq!(outputs.collect::<Vec<_>>(), expected, "{name} {of}");
         }
     }
 }
@@ -117,7 +117,7 @@ fn heads_have_the_modules_that_the_transformers_library_has() {
 #[test]
 fn deberta_may_have_another_head() {
     for name in ["deberta", "deberta-v2"] {
-        let draft = Draft::of(name).with("legacy", false.into());
+        let draft = Draft::of(name).with("legacy", json!(false));
         let message = draft.error(task(Task::FillMask));
         assert!(message.contains("`lm_predictions.lm_head.dense.weight` is missing"), "{message}");
         let head = [("dense.weight", vec![48, 48]), ("dense.bias", vec![48]), ("LayerNorm.weight", vec![48])]
@@ -127,5 +127,81 @@ fn deberta_may_have_another_head() {
             draft.tensor(&format!("lm_predictions.lm_head.{tensor}"), Stored::ramp(&shape))
         });
         assert!(draft.load(task(Task::FillMask)).is_ok());
+    }
+}
+
+/// What settings that no golden has add to a graph, and how often.
+#[test]
+fn settings_of_encoders_that_no_golden_has() {
+    let count = |draft: Draft, what: &str| {
+        let (_, _, graph) = completed(draft, Task::FeatureExtraction);
+        graph.to_string().matches(what).count()
+    };
+    let mobile = |key: &str, value: serde_json::Value| Draft::of("mobilebert").with(key, value);
+    assert_eq!(count(Draft::of("mobilebert"), "= layer_norm("), 0);
+    // Of embeddings; and of each of 2 layers 4, and of each of its feed-forwards but the last.
+    let forwards = Draft::of("mobilebert").config["num_feedforward_networks"].as_u64().unwrap() as usize;
+    let norms = 1 + 2 * (5 + forwards - 1);
+    assert_eq!(count(mobile("normalization_type", json!("layer_norm")), "= layer_norm("), norms);
+    assert_eq!(count(mobile("classifier_activation", json!(false)), "= tanh("), 0);
+    assert_eq!(count(mobile("trigram_input", json!(false)), "trigrams"), 0);
+    assert_eq!(count(mobile("use_bottleneck_attention", json!(true)), "bottleneck.attention"), 0);
+    assert_eq!(count(mobile("use_bottleneck", json!(false)), "bottleneck"), 0);
+    let message = mobile("key_query_shared_bottleneck", json!(false)).error(LENIENT);
+    assert!(message.contains("queries have no projection to intra_bottleneck_size = 24"), "{message}");
+
+    let deberta = |key: &str, value: serde_json::Value| Draft::of("deberta-v2").with(key, value);
+    let [content, position] = ["content_to_position = gather(", "position_to_content = gather("];
+    for (kinds, expected) in [(json!("C2P|p2c"), [2, 2]), (json!(["p2c"]), [0, 2]), (json!(null), [0, 0])] {
+        let counts = [content, position].map(|what| count(deberta("pos_att_type", kinds.clone()), what));
+        assert_eq!(counts, expected, "{kinds}");
+    }
+    assert_eq!(count(deberta("relative_attention", json!(false)), "= gather("), 0);
+    assert_eq!(count(deberta("share_att_key", json!(false)), "weight @encoder.layer.0.attention.self.pos_key_proj"), 2);
+    assert_eq!(count(deberta("position_biased_input", json!(true)), "weight @embeddings.position_embeddings"), 1);
+    assert_eq!(count(deberta("type_vocab_size", json!(2)), "input %token_type_ids"), 1);
+    assert_eq!(count(deberta("embedding_size", json!(24)), "weight @embeddings.embed_proj"), 1);
+    assert_eq!(count(deberta("position_buckets", json!(-1)), "f32[64, 4, 12]"), 4);
+
+    assert_eq!(count(Draft::of("roformer").with("rotary_value", json!(true)), "= rotary("), 6);
+    assert_eq!(count(Draft::of("gte").with("type_vocab_size", json!(0)), "token_type"), 0);
+    let esm = |value: &str| Draft::of("esm").with("position_embedding_type", json!(value));
+    assert_eq!([count(esm("rotary"), "= rotary("), count(esm("absolute"), "= rotary(")], [4, 0]);
+    assert_eq!(count(Draft::of("esm").with("token_dropout", json!(false)), "token_dropout"), 0);
+}
+
+/// The numbers of a tensor.
+fn floats(draft: &Draft, name: &str) -> Vec<f64> {
+    draft.tensors[name].bytes.as_chunks().0.iter().map(|bytes| f64::from(f32::from_le_bytes(*bytes))).collect()
+}
+
+/// The convolution beside the first layer of DeBERTa v2, and the groups of ConvBERT, by loops.
+#[test]
+fn convolutions_and_groups_compute_what_loops_do() {
+    let draft = Draft::of("deberta-v2").with("conv_kernel_size", json!(3)).with("conv_act", json!("gelu"));
+    let (draft, added, _) = completed(draft, Task::FeatureExtraction);
+    assert_eq!(added, ["encoder.conv.conv", "encoder.conv.LayerNorm"]);
+    let found = values(&draft, LENIENT, 4, &["embeddings.mul", "encoder.conv.conv"]);
+    let [x, convolved] = [0, 1].map(|at| found[at].to_f64());
+    let (weight, bias) = (floats(&draft, "encoder.conv.conv.weight"), floats(&draft, "encoder.conv.conv.bias"));
+    for (out, token) in (0..48).flat_map(|out| (0..4).map(move |token| (out, token))) {
+        let near = (0..3usize).filter(|k| (1..5).contains(&(token + k))).map(|k| (token + k - 1, k));
+        let sum = near.flat_map(|(t, k)| (0..48).map(move |i| (t * 48 + i, (out * 48 + i) * 3 + k)));
+        let expected = bias[out] + sum.map(|(at, of)| x[at] * weight[of]).sum::<f64>();
+        assert!((convolved[out * 4 + token] - expected).abs() < 1e-4, "{out} {token}");
+    }
+
+    let mut draft = Draft::of("convbert").with("num_groups", json!(2));
+    draft.tensors.retain(|name, _| !name.contains("intermediate.dense") && !name.contains(".output.dense"));
+    let (draft, _, _) = completed(draft, Task::FeatureExtraction);
+    let [input, output] = ["encoder.layer.0.attention.output.LayerNorm", "encoder.layer.0.intermediate.dense"];
+    let found = values(&draft, LENIENT, 4, &[input, output]);
+    let [x, given] = [0, 1].map(|at| found[at].to_f64());
+    let (weight, bias) = (floats(&draft, &format!("{output}.weight")), floats(&draft, &format!("{output}.bias")));
+    for (token, out) in (0..4).flat_map(|token| (0..80).map(move |out| (token, out))) {
+        let group = out / 40;
+        let product = |i: usize| x[token * 48 + group * 24 + i] * weight[(group * 24 + i) * 40 + out % 40];
+        let expected = bias[out] + (0..24).map(product).sum::<f64>();
+        assert!((given[token * 80 + out] - expected).abs() < 1e-4, "{token} {out}");
     }
 }
