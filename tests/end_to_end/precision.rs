@@ -67,10 +67,13 @@ fn each_golden_holds(half: &str, of: usize) {
     let all = names(&repository().join("fixtures/goldens"));
     let all: Vec<&String> = all.iter().filter(|name| golden(name).join("io.safetensors").is_file()).collect();
     assert_eq!(all.len(), 59);
-    let held = all.into_iter().skip(of).step_by(2);
+    let held = all.into_iter().skip(of).step_by(2).filter(|name| *name != ROUTED);
     let held = held.filter(|name| half != "--bf16" || ![LARGE_SCORES, NORMED_SCORES].contains(&name.as_str()));
     held.for_each(|name| holds(name, half));
 }
+
+/// A golden whose routers have random weights: where scores are close, rounding has them choose other experts.
+const ROUTED: &str = "gpt-oss";
 
 /// A golden whose attention has scores so large that queries and keys of 8 bits do not tell them apart.
 const LARGE_SCORES: &str = "t5-gated-untied";
