@@ -43,15 +43,19 @@ CLASSES = {
 # that the heads share the hidden size evenly. It runs on transformers 4.57, which does not have all types.
 SHARED_KEYS = "past_key_values.1.key for the following indices\n index: 1 Got: 4 Expected: 2"
 OWN_HEAD_SIZE = "index: 3 Got: 12 Expected: 16"
+UNKNOWN = "Transformers does not recognize this architecture"
 KNOWN = {
     "cohere2": SHARED_KEYS,
     "ernie4-5": SHARED_KEYS,
-    "eurobert": "model type `eurobert` but Transformers does not recognize this architecture",
+    "eurobert": UNKNOWN,
     "exaone4": SHARED_KEYS,
     "gemma2": OWN_HEAD_SIZE,
     "glm4": SHARED_KEYS,
+    "gte": UNKNOWN,
+    "jina-v3": UNKNOWN,
     "llama-dynamic": OWN_HEAD_SIZE,
     "llama-yarn": OWN_HEAD_SIZE,
+    "nomic-bert": UNKNOWN,
     "olmo2": SHARED_KEYS,
     "olmo3": SHARED_KEYS,
     "phi3": SHARED_KEYS,

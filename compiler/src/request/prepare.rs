@@ -95,7 +95,7 @@ pub fn least_opset(backend: &Backend, recipe: &Recipe, source: &SourceModel) -> 
     let attention = if recipe.attention_fp32 { backend.target.attention_between_casts.opset() } else { 0 };
     let codes = [recipe.blocks().map(|_| DType::I4), source.block_codes()];
     let codes = codes.into_iter().flatten().map(|codes| backend.target.blocks_opset(codes));
-    codes.chain([attention]).max().unwrap_or(0)
+    codes.chain([source.opset_of_experts(recipe.blocks().is_some()), attention]).max().unwrap_or(0)
 }
 
 /// Looks for the runtime of an artifact that is run before it is written; of another one it only says what it lacks.

@@ -1,6 +1,7 @@
 //! The opset that a model is written for unless told otherwise.
 
 use planish_ir::ops::Foreign;
+use planish_ir::weight::Channels;
 use planish_ir::{DType, Graph, Op};
 use planish_models::{Checkpoint, LoadOptions};
 use planish_onnx::{DEFAULT_OPSET, OPSETS, oldest_opset};
@@ -38,6 +39,21 @@ impl SourceModel {
             }
             Self::Checkpoint(..) => DEFAULT_OPSET.max(least),
         }
+    }
+
+    /// The first opset that has codes of weights of experts, which no operator of ONNX Runtime takes; 0 where they are not
+    /// `quantized`, and of a model without experts.
+    #[must_use]
+    pub fn opset_of_experts(&self, quantized: bool) -> u32 {
+        let has = |graph: &Graph| graph.nodes().any(|(_, node)| matches!(node.op, Op::Experts(_)));
+        let any = match self {
+            _ if !quantized => false,
+            Self::Onnx(model) => model.graphs().any(has),
+            Self::Checkpoint(checkpoint, _) => planish_models::load(checkpoint, LoadOptions::default())
+                .is_ok_and(|model| model.parts.iter().any(|part| has(&part.graph))),
+        };
+        let blocks = Channels::Blocks { axis: 0, size: 1 };
+        if any { opset_of_codes(DType::F32, DType::I4, blocks) } else { 0 }
     }
 
     /// The smallest codes of a graph's operators of ONNX Runtime for weights with a scale for each block; absent of a model
