@@ -38,7 +38,7 @@ KNOWN = {"phi3-longrope": "4 beams: "}
 
 # Which cases have windows that the padding of a prompt fills: the library pads after the last token, and windows count
 # columns. These texts differ from those of a prompt alone.
-WINDOWS = ("cohere2", "exaone4", "gemma3", "olmo3")
+WINDOWS = ("cohere2", "exaone4", "gemma3", "gpt-oss", "olmo3")
 
 
 def generate(model: onnxruntime_genai.Model, prompts: np.ndarray, length: int, beams: int = 1) -> list[np.ndarray]:
