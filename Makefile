@@ -265,13 +265,13 @@ bench-check: deps build $(COMPAT)/.installed ## the times of planish bench next 
 
 # PAIRS of consecutive runs; BENCH has options of bench.
 PAIRS ?= 20
-BENCH ?= --seq 16 --time 1
+BENCH ?= --seq 16 --set time=1
 
 .PHONY: bench-agreement
 bench-agreement: deps build ## hold the medians of PAIRS of consecutive runs of MiniLM against their intervals: 95 % differ by less
 	@mkdir -p $(DEMO)
 	test -d $(DEMO)/memory-minilm || $(PLANISH) compile $(MINILM) -o $(DEMO)/memory-minilm --target ort
-	python3 tools/bench_agreement.py $(PLANISH) $(DEMO)/memory-minilm --pairs $(PAIRS) --bench "$(BENCH) --reference $(MINILM) --ort-lib $(abspath .deps/onnxruntime)"
+	python3 tools/bench_agreement.py $(PLANISH) $(DEMO)/memory-minilm --pairs $(PAIRS) --bench "$(BENCH) --reference $(MINILM) --runtime-option ort-lib=$(abspath .deps/onnxruntime)"
 
 .PHONY: memory-check
 memory-check: deps build .bench/gpt2/model.safetensors ## the memory figures of bench and inspect next to what the system counts for planish run: within 10%

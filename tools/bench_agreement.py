@@ -18,14 +18,14 @@ def main():
     parser.add_argument("planish")
     parser.add_argument("artifact")
     parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--bench", default="", help="further options of bench, say '--seq 16 --time 1'")
+    parser.add_argument("--bench", default="", help="further options of bench, say '--seq 16 --set time=1'")
     arguments = parser.parse_args()
     total, by_diff, by_print, changes = 0, 0, 0, []
     with tempfile.TemporaryDirectory() as folder:
         before = None
         for run in range(arguments.pairs + 1):
             file = Path(folder) / f"{run}.json"
-            bench = [arguments.planish, "bench", arguments.artifact, "--no-peaks", "--json", str(file), *arguments.bench.split()]
+            bench = [arguments.planish, "bench", arguments.artifact, "--set", "peaks=false", "--json", str(file), *arguments.bench.split()]
             subprocess.run(bench, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             if before:
                 diff = subprocess.run(

@@ -3,7 +3,7 @@
 
     tools/bench_check.py planish model.onnx --library .deps/onnxruntime 1x128 8x128 [--rounds 40] [--limit 0.03]
 
-A worker of `planish bench --isolate` and a session of the Python package take turns, in another order each round, with inputs
+A worker of `planish bench --set isolate` and a session of the Python package take turns, in another order each round, with inputs
 that are bound before. A visit is one run that is not timed and at least three runs or 100 ms that are. Exits with 1 if the
 medians of a shape differ by more than --limit. Needs the Python packages onnxruntime, numpy and safetensors.
 """

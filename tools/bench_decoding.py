@@ -6,7 +6,7 @@
 Both have the same number of threads, poll for work equally long (POLLING microseconds), run the ONNX Runtime that they come
 with, and have generated once before anything counts. The models stay loaded, one process each, and take turns within each round:
 a prompt of 128 tokens, then 24 new ones. The order within a round is random. A ratio is the median of the ratios of each round.
-With --busy N, N other processes compute all the time. `free choice` is planish without --spin: idle threads poll only if all cores
+With --busy N, N other processes compute all the time. `free choice` is planish without `spin`: idle threads poll only if all cores
 are free. The last table has fresh processes: the time to load the model, and to the first token behind that.
 --minutes bounds the time: rounds that do not fit are left out, and the table says how many there were.
 Needs the Python environment of tools/weights/requirements.txt.
@@ -28,6 +28,8 @@ PEERS = Path(__file__).resolve().parent / "weights" / "peers.py"
 PEER = "onnxruntime-genai"
 FREE_CHOICE = "free choice"
 PROMPT, NEW, POLLING = 128, 24, 100
+# What `generate --set` takes, so that each text has NEW tokens.
+SETTINGS = "ignore_eos,generation_config=false"
 VOCABULARY = 32000
 
 
@@ -70,7 +72,7 @@ class Ours(Worker):
     """A conversation of which each message stands alone."""
 
     def __init__(self, planish: Path, artifact: Path, threads: int, free_choice: bool = False):
-        command = [planish, "generate", artifact, "--chat", "--json", "--ignore-eos", "--no-generation-config", "--greedy"]
+        command = [planish, "generate", artifact, "--chat", "--json", "--set", SETTINGS, "--greedy"]
         super().__init__([*command, "--max-new-tokens", NEW, *how(threads, free_choice)])
 
     def generated(self, number: int) -> Times:
@@ -82,7 +84,7 @@ class Ours(Worker):
 
 def how(threads: int, free_choice: bool = False) -> List[object]:
     """The options of planish for so many threads."""
-    return ["--threads", threads, *([] if free_choice else ["--spin", POLLING])]
+    return ["--threads", threads, *([] if free_choice else ["--runtime-option", f"spin={POLLING}"])]
 
 
 def prepared(artifact: Path) -> Path:
@@ -168,7 +170,7 @@ class Bench:
                     found[name].append(Times(*json.loads(out)))
                     continue
                 command = [self.planish, "generate", self.ours[name], "--ids", ",".join(map(str, ids)), "--json"]
-                more = ["--max-new-tokens", 1, "--no-generation-config", *how(threads)]
+                more = ["--max-new-tokens", 1, "--set", "generation_config=false", *how(threads)]
                 speed = json.loads(output([*command, *more]))["speed"]
                 found[name].append(Times(speed["loading_s"], speed["first_token_s"]))
         return found

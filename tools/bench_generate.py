@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the cache of keys and values saves: generation with it and, by --no-cache, without.
+"""What the cache of keys and values saves: generation with it and, by --set use_cache=false, without.
 
     tools/bench_generate.py PLANISH ARTIFACT [--tokens 100,500,1000] [--prompt 3] [--threads 0]
 
@@ -16,7 +16,7 @@ import sys
 def generate(args, tokens, more):
     """Ids as printed, and seconds."""
     command = [args.planish, "generate", args.artifact, "--ids", ",".join(["1"] * args.prompt)]
-    command += ["--max-new-tokens", str(tokens), "--ignore-eos", *more]
+    command += ["--max-new-tokens", str(tokens), "--set", "ignore_eos", *more]
     command += ["--threads", str(args.threads)] if args.threads else []
     done = subprocess.run(command, capture_output=True, text=True)
     timed = re.search(r"^(\d+) tokens in ([\d.]+) s", done.stderr, re.MULTILINE)
@@ -36,7 +36,7 @@ def main():
     print("tokens  with cache  without  ratio")
     for tokens in map(int, args.tokens.split(",")):
         ids, cached = generate(args, tokens, [])
-        others, computed = generate(args, tokens, ["--no-cache"])
+        others, computed = generate(args, tokens, ["--set", "use_cache=false"])
         if ids != others:
             sys.exit(f"{tokens} tokens: the ids differ:\n{ids}{others}")
         print(f"{tokens:6}  {cached:8.2f} s  {computed:5.2f} s  {computed / cached:.1f}", flush=True)

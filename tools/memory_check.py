@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Holds the memory figures of planish against what the operating system counts for `planish run`.
 
-For each artifact and batch size: the most resident memory of `planish run` (wait4), that of `planish bench --isolate`, and the
-estimate of `planish inspect --cost --memory`. The exit code is 1 where one of them differs by more than 10 %.
+For each artifact and batch size: the most resident memory of `planish run` (wait4), that of `planish bench --set isolate`, and the
+estimate of `planish inspect --estimate memory=SIZE`. The exit code is 1 where one of them differs by more than 10 %.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--library", help="the folder of ONNX Runtime")
     arguments = parser.parse_args()
-    library = ["--ort-lib", arguments.library] if arguments.library else []
+    library = ["--runtime-option", f"ort-lib={arguments.library}"] if arguments.library else []
     wrong = 0
     print("| artifact | rows | planish run, MB | bench, ratio | bench repeated, ratio | inspect, ratio |")
     print("|---|---:|---:|---:|---:|---:|")
@@ -48,8 +48,8 @@ def main():
         for named in arguments.artifacts:
             artifact, rows = named.rsplit("=", 1)
             document = Path(folder) / "bench.json"
-            bench = [arguments.planish, "bench", artifact, "--batch", rows, "--seq", str(arguments.tokens), "--isolate"]
-            bench += ["--time", "0", "--iterations", "1", "--warmup", "0", "--no-peaks", "--json", str(document), *library]
+            bench = [arguments.planish, "bench", artifact, "--batch", rows, "--seq", str(arguments.tokens)]
+            bench += ["--set", "isolate,time=0,iterations=1,warmup=0,peaks=false", "--json", str(document), *library]
             subprocess.run(bench, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             cells = json.loads(document.read_text())["cells"]
             for batch in map(int, rows.split(",")):
@@ -59,7 +59,7 @@ def main():
                 fits = lambda cell: cell["shape"]["batch"] == batch and cell["shape"]["past"] == 0
                 memory = next(cell["memory"] for cell in cells if fits(cell))
                 sizes = ["--batch", str(batch), "--seq", str(arguments.tokens)]
-                cost = [arguments.planish, "inspect", artifact, "--cost", "--memory", "64G", "--json", *sizes, *library]
+                cost = [arguments.planish, "inspect", artifact, "--estimate", "memory=64G", "--json", *sizes, *library]
                 largest = json.loads(subprocess.check_output(cost))["largest"]
                 if "process" not in largest:
                     raise SystemExit(f"{artifact}: {largest['unmeasured']}")

@@ -134,7 +134,7 @@ pub fn generate(
     if tokenizer.is_none() && !ends.is_empty() {
         bail!(
             "prompts of token ids have no text that could end with a string of stop_strings; give --prompt, or leave \
-             generation_config.json out with --no-generation-config"
+             generation_config.json out with --set generation_config=false"
         );
     }
     check(artifact, runtime.as_ref(), &ids, &searched.search)?;

@@ -80,7 +80,7 @@ impl Cache {
         }
         let kept: Option<Vec<RuntimeValue>> = self.values.drain(..).map(|value| value.first_keys(columns)).collect();
         self.values = kept.context(
-            "the runtime keeps keys and values in memory that cannot be shortened; generate without --prompt-lookup",
+            "the runtime keeps keys and values in memory that cannot be shortened; generate without --set prompt_lookup_num_tokens",
         )?;
         Ok(())
     }

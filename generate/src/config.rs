@@ -6,12 +6,16 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use planish_data::tokenizer::document::{Document, nonempty, whole};
 use planish_data::tokenizer::{end_tokens, token};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::lookup::LOOKUP;
 use super::{Beams, EarlyStopping, Length, MOST_BEAMS, Processors, PromptLookup, Sampling, Search, SearchOptions};
 
 const FILE: &str = "generation_config.json";
 const MODEL: &str = "config.json";
+
+/// What settings are called that are not in a file.
+const SETTINGS: &str = "--set";
 
 /// How many new tokens there are where nothing says it.
 const MAX_NEW_TOKENS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
@@ -86,15 +90,31 @@ impl GenerationConfig {
     /// # Errors
     /// When a file cannot be read, or a setting is not what it should be or cannot be honoured.
     pub fn read(artifact: &Path) -> Result<Self> {
+        Self::read_with(artifact, Map::new())
+    }
+
+    /// The same with settings that override those of the file, by the same keys.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_with(artifact: &Path, overriding: Map<String, Value>) -> Result<Self> {
         let tokens = Self::read_tokens(artifact)?;
         if let Some(document) = Document::open(&artifact.join(FILE))? {
-            return tokens.with(document);
+            return tokens.with(document.overridden(overriding));
         }
         match Document::open(&artifact.join(MODEL))? {
             // Other keys are the model's.
-            Some(document) => Ok(Self { unknown: Vec::new(), ..tokens.with(document)? }),
-            None => Ok(tokens),
+            Some(document) => Ok(Self { unknown: Vec::new(), ..tokens.with(document.overridden(overriding))? }),
+            None => tokens.overridden(overriding),
         }
+    }
+
+    /// These with settings that are not in a file.
+    ///
+    /// # Errors
+    /// When one of the settings is not what it should be.
+    pub fn overridden(self, settings: Map<String, Value>) -> Result<Self> {
+        self.with(Document::of(SETTINGS, settings))
     }
 
     /// Reads only the tokens that begin and end a text.
@@ -170,10 +190,10 @@ impl GenerationConfig {
     pub fn options(&self, seed: u64) -> Result<SearchOptions> {
         let search = match (self.draws(), self.num_beams.get()) {
             (_, beams) if beams > MOST_BEAMS => {
-                bail!("`num_beams` is {beams}, more than {MOST_BEAMS}; choose with --beams or --greedy")
+                bail!("`num_beams` is {beams}, more than {MOST_BEAMS}; choose with --set num_beams=N or --greedy")
             }
             (do_sample, beams) if self.prompt_lookup.is_some() && (do_sample || beams > 1) => bail!(
-                "--prompt-lookup is for greedy search, and generation_config.json asks for {}; add --greedy",
+                "--set {LOOKUP} is for greedy search, and generation_config.json asks for {}; add --greedy",
                 if do_sample { "sampled tokens" } else { "beams" }
             ),
             (false, 1) => self.prompt_lookup.map_or(Search::Greedy, Search::Lookup),
@@ -189,7 +209,7 @@ impl GenerationConfig {
             (true, 1) => Search::Sample(self.sampling(seed)?),
             (true, beams) => bail!(
                 "`do_sample` is true and `num_beams` is {beams}: beams of drawn tokens are not supported; choose with \
-                 --greedy, --beams or --temperature"
+                 --greedy, --set num_beams=N or --temperature"
             ),
         };
         let length = match (self.max_new_tokens, self.max_length) {
@@ -323,7 +343,7 @@ mod tests {
             let error = format!("{:#}", read(text).unwrap_err());
             parts.iter().chain(&[FILE]).for_each(|part| assert!(error.contains(part), "{error}"));
         };
-        refused(r#"{"penalty_alpha": 0.6}"#, &["penalty_alpha", "0.6", "--no-generation-config"]);
+        refused(r#"{"penalty_alpha": 0.6}"#, &["penalty_alpha", "0.6", "--set generation_config=false"]);
         refused(r#"{"num_beam_groups": 2}"#, &["num_beam_groups"]);
         refused(r#"{"diversity_penalty": 1.0}"#, &["diversity_penalty"]);
         for strings in [r#"["x", ""]"#, r#""""#, "[1]", "7"] {

@@ -12,7 +12,8 @@ use super::cache::Cache;
 use super::model::{LanguageModel, Logits, Parts, Scores, check_prompt, matrix, output};
 
 /// Why several tokens are not read in one run.
-pub(super) const READS_NO_AHEAD: &str = "--prompt-lookup is for decoders, and this is an encoder-decoder; leave it out";
+pub(super) const READS_NO_AHEAD: &str =
+    "--set prompt_lookup_num_tokens is for decoders, and this is an encoder-decoder; leave it out";
 
 /// Why there is no conversation.
 pub(super) const HAS_NO_CONVERSATION: &str =
@@ -91,7 +92,9 @@ pub(super) fn room(prompt: &[i64], vocabulary: i64, longest: usize) -> Result<us
 impl EncoderDecoder {
     pub(super) fn load(parts: &Parts<'_>) -> Result<Self> {
         if parts.loading.prompt_chunk.is_some() {
-            bail!("--prompt-chunk is for decoders: the encoder of this model reads a prompt as a whole; leave it out");
+            bail!(
+                "--set prefill_chunk_size is for decoders: the encoder of this model reads a prompt as a whole; leave it out"
+            );
         }
         let folder = &parts.artifact.folder;
         let start_token = match parts.loading.decoder_start_token {
@@ -144,7 +147,7 @@ impl EncoderDecoder {
             let folder = parts.artifact.folder.display();
             bail!(
                 "{folder} has no {}, without which each step computes all tokens again; compile the model again, or ask for \
-                 that with --no-cache",
+                 that with --set use_cache=false",
                 names::part(PartRole::NextStep).unwrap_or_default()
             );
         };

@@ -7,6 +7,9 @@ use anyhow::{Result, bail};
 
 use super::{Continuation, Started, single};
 
+/// The setting that asks for it: the most tokens that a run reads ahead.
+pub(super) const LOOKUP: &str = "prompt_lookup_num_tokens";
+
 /// How a greedy search reads ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromptLookup {
@@ -34,8 +37,8 @@ pub struct Lookups {
 pub(super) fn check(prompts: usize) -> Result<()> {
     if prompts != 1 {
         bail!(
-            "--prompt-lookup takes one prompt, and there are {prompts}: the rows of a batch would grow by different numbers of \
-             tokens; run the command for each prompt, or leave out --prompt-lookup"
+            "--set {LOOKUP} takes one prompt, and there are {prompts}: the rows of a batch would grow by different numbers of \
+             tokens; run the command for each prompt, or leave it out"
         );
     }
     Ok(())

@@ -12,9 +12,10 @@ use planish_ir::{OutputRole, PartRole};
 use planish_models::Task;
 use planish_runtimes::{BestScores, Format, Runtime, RuntimeValue, Session, SessionOptions};
 
+use super::Search;
 use super::decoder::{self, Decoder};
 use super::encoder_decoder::{self, EncoderDecoder, READS_NO_AHEAD};
-use super::{Search, lookup};
+use super::lookup::{self, LOOKUP};
 
 /// A model on a runtime that scores which token comes next: rows of tokens, each with the keys and
 /// values of those it has read.
@@ -128,15 +129,12 @@ pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>], s
             bail!("{READS_NO_AHEAD}");
         }
         if runtime.formats().contains(&Format::ENGINE) {
-            bail!(
-                "--prompt-lookup shortens the cache, which engines of `{}` cannot; leave out --prompt-lookup",
-                runtime.name()
-            );
+            bail!("--set {LOOKUP} shortens the cache, which engines of `{}` cannot; leave it out", runtime.name());
         }
         if parts.iter().any(|part| part.last_logits) {
             bail!(
-                "--prompt-lookup compares the logits of several tokens, and {} gives those of the last token only; compile the \
-                 model without --recipe logits=last, or leave out --prompt-lookup",
+                "--set {LOOKUP} compares the logits of several tokens, and {} gives those of the last token only; compile the \
+                 model without --recipe logits=last, or leave {LOOKUP} out",
                 artifact.folder.display()
             );
         }

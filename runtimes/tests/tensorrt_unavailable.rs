@@ -43,7 +43,10 @@ fn versions() -> [(u32, u32); 2] {
 #[test]
 fn a_missing_library_says_where_it_was_looked_for_and_what_to_do() {
     let missing = unavailable(Path::new("/nonexistent/libtensorrt.so")).to_string();
-    assert!(missing.contains("looked at /nonexistent/libtensorrt.so (--trt-lib): No such file"), "{missing}");
+    assert!(
+        missing.contains("looked at /nonexistent/libtensorrt.so (--runtime-option trt-lib): No such file"),
+        "{missing}"
+    );
     assert!(missing.contains("PLANISH_TRT_LIB"), "{missing}");
 }
 

@@ -32,7 +32,10 @@ fn a_missing_library_says_where_it_was_looked_for_and_what_to_do() {
     let missing = unavailable(Path::new("/nonexistent/libonnxruntime.so"));
     assert_eq!(missing.looked.len(), 1);
     let shown = missing.to_string();
-    assert!(shown.contains("looked at /nonexistent/libonnxruntime.so (--ort-lib): No such file"), "{shown}");
+    assert!(
+        shown.contains("looked at /nonexistent/libonnxruntime.so (--runtime-option ort-lib): No such file"),
+        "{shown}"
+    );
     assert!(shown.contains("PLANISH_ORT_LIB"), "{shown}");
 }
 
@@ -44,7 +47,7 @@ fn a_file_that_is_no_library_is_unavailable() {
     let broken = unavailable(&path);
     assert!(broken.looked[0].contains("file too short") || broken.looked[0].contains("invalid ELF"), "{broken}");
     // A folder is searched for files of the library's name.
-    assert!(unavailable(folder.path()).looked[0].contains("libonnxruntime.so.1.31.1 (--ort-lib)"));
+    assert!(unavailable(folder.path()).looked[0].contains("libonnxruntime.so.1.31.1 (--runtime-option ort-lib)"));
 }
 
 #[test]

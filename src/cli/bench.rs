@@ -1,26 +1,24 @@
 //! `planish bench`.
 
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Result, bail};
-use planish_artifact::backend::{self, MakeRuntime, RuntimeSettings};
+use planish_artifact::backend::{self, MakeRuntime};
 use planish_artifact::evaluation::Requirements;
 use planish_artifact::files;
 use planish_artifact::recipe::Precision;
 use planish_data::read_inputs;
 use planish_measure::bench::{
-    BenchOptions, Cell, Contest, Request, SAMPLES, Status, UNCOMPARED, UNEVALUATED, Variant, Workload, device_table,
-    divided, generates, remarks, table,
+    BenchOptions, Cell, Contest, Request, Status, UNCOMPARED, UNEVALUATED, Variant, Workload, device_table, divided,
+    generates, remarks, table,
 };
-use planish_runtimes::tensorrt::LoadOptions;
 
 use super::bench_console::{Console, Preparing};
 use super::bench_report::Reports;
-use super::numbers::{Numbers, share};
+use super::bench_settings::BenchArguments;
+use super::numbers::Numbers;
 use super::signals::Interrupted;
-use super::{EngineLoading, RuntimeArguments, Usage, VerificationFailed, note, overwrites, print, print_json};
+use super::{RuntimeArguments, Usage, VerificationFailed, note, overwrites, print, print_json};
 
 /// Measure the latency of artifacts next to each other
 ///
@@ -54,7 +52,7 @@ use super::{EngineLoading, RuntimeArguments, Usage, VerificationFailed, note, ov
 ///
 /// Runtimes on a GPU have a second table, with the names and definitions of trtexec: `GPU compute` is the time of the GPU
 /// between the first and the last kernel of a run, by CUDA events; `enqueue` the time of the host to start the run; `H2D` and
-/// `D2H` the times of copies, with --include-data-transfers; `latency` their sum with GPU compute; `queries/s` the number of
+/// `D2H` the times of copies, with --set transfers; `latency` their sum with GPU compute; `queries/s` the number of
 /// runs by the time of the host for all of them. planish starts a run when the one before it is done.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
@@ -66,7 +64,7 @@ pub(super) struct Arguments {
     #[arg(value_name = "ARTIFACT|MODEL")]
     named: Vec<PathBuf>,
     /// Compile the usual forms of a checkpoint into temporary files, and compare them: float32 without fused operators,
-    /// float32, float16, dynamic INT8, INT8 with --calibrate or --data, and weights of 8 and of 4 bits; on ONNX Runtime, and on
+    /// float32, float16, dynamic INT8, INT8 with --data, and weights of 8 and of 4 bits; on ONNX Runtime, and on
     /// a GPU if there is one
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["precision", "runtime"])]
     compare: Option<PathBuf>,
@@ -83,21 +81,11 @@ pub(super) struct Arguments {
     /// of `evaluate`: cosine and neighbours kept, or top-1 agreement and KL divergence, or perplexity
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
-    /// The data or the table that the scales of int8 follow from [default: --data, of which every fifth sample is held out
-    /// for the comparison; for --compare of a model for text generation none, so that all of --data is compared on]
-    #[arg(long, value_name = "FILE")]
-    calibrate: Option<PathBuf>,
     /// The limits on --data that the contestant to choose keeps, as for `evaluate --require`, such as cos=0.999,neighbours=95
     /// [default: cos=0.99,neighbours=90 for embeddings, perplexity=1.02 for text generation, top1=98 for other predictions,
     /// else cos=0.99]
     #[arg(long, value_name = "LIMITS", requires = "data")]
     max_loss: Option<Requirements>,
-    /// The largest number of samples of --data to compare on
-    #[arg(long, default_value_t = SAMPLES, value_name = "N", requires = "data")]
-    samples: usize,
-    /// The member of each object of a .jsonl file that is the text [default: text]
-    #[arg(long, value_name = "NAME")]
-    field: Option<String>,
     /// The batch sizes: numbers, and ranges such as 1-32*2 (1, 2, 4 and so on) or 8-24+8
     #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N,..", value_parser = Numbers::parse)]
     batch: Vec<Numbers>,
@@ -113,61 +101,15 @@ pub(super) struct Arguments {
     /// target]
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", value_parser = runtime)]
     runtime: Vec<MakeRuntime>,
-    /// The least time in seconds that a cell runs untimed first; it goes on until the times settle, for ten times as long at most
-    #[arg(long, default_value_t = 0.2, value_name = "SECONDS")]
-    warmup: f64,
-    /// The width of the 95% interval of the median at which a cell is done, as ± a share of the median: 1% or
-    /// 0.01. 0 measures each cell for the whole --time
-    #[arg(long, default_value = "1%", value_name = "SHARE", value_parser = share)]
-    interval: f64,
-    /// The time in seconds after which a cell is done, whatever its interval. A cell whose --iterations take longer ends
-    /// after 60 s, or this time if that is longer
-    #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
-    time: f64,
-    /// The least number of runs of each cell; of generation and of lengths 5 at most
-    #[arg(long, default_value_t = 10, value_name = "N")]
-    iterations: u32,
-    /// Load each contestant in a process of its own, so that none has an effect on another one, and measure the peak of the
-    /// resident memory of a fresh process for each cell. The workload load starts a process for each run anyway
-    #[arg(long)]
-    isolate: bool,
-    /// Record the time of each operator and the provider that ran each node, for --json and --html
-    #[arg(long)]
-    operators: bool,
-    /// What a run is. encode: the model on rows of one length, or the prompt and one step of a decoder. generate: --new-tokens
-    /// tokens are added to prompts of --seq tokens. lengths: all texts of --data in padded batches
+    /// What a run is. encode: the model on rows of one length, or the prompt and one step of a decoder. generate: tokens are added
+    /// to prompts of --seq tokens. lengths: all texts of --data in padded batches
     /// of --batch rows, as they come and by their lengths. load: a fresh process for each run starts and loads the model, with
     /// its files dropped from the cache of the system and with them cached, and runs it for the first time
     #[arg(long, value_enum, default_value = "encode", value_name = "NAME")]
     workload: WorkloadName,
-    /// The number of tokens that `--workload generate` adds to each prompt
-    #[arg(long, default_value = "32", value_name = "N")]
-    new_tokens: NonZeroUsize,
-    /// Measure generation without the cache of keys and values too. Each token then takes a run on all tokens before it
-    #[arg(long)]
-    uncached: bool,
-    /// Do not measure what the machine can do at most, and leave out the columns TFLOP/s, MFU and roof
-    #[arg(long)]
-    no_peaks: bool,
     /// The number of threads of the runtime [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Let idle threads poll for work. The latency is lower on cores that run nothing else
-    #[arg(long)]
-    spin: bool,
-    /// Measure the copies of inputs to the GPU and of outputs to the host too, on trt, cuda, cuda-baseline and
-    /// ort-cuda. Without this option their times have no copies
-    #[arg(long)]
-    include_data_transfers: bool,
-    /// Start each kernel by itself, not all of them as one recorded CUDA graph, on cuda, cuda-baseline, cuda-emulator and
-    /// trt
-    #[arg(long)]
-    no_cuda_graph: bool,
-    #[command(flatten)]
-    engines: EngineLoading,
-    /// The seed of the inputs and of the order of the cells
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    seed: u64,
     /// The checkpoint or .onnx file that the artifacts were compiled from; give the option several times for
     /// artifacts of several models [default: planish looks at the recorded path, in the folder of each artifact,
     /// beside it under the recorded name, and in the current folder]
@@ -183,7 +125,9 @@ pub(super) struct Arguments {
     #[command(flatten)]
     reports: Reports,
     #[command(flatten)]
-    library: RuntimeArguments,
+    set: BenchArguments,
+    #[command(flatten)]
+    runtimes: RuntimeArguments,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -215,7 +159,7 @@ fn runtime(name: &str) -> Result<MakeRuntime, String> {
 impl Arguments {
     /// Models, artifacts and data.
     fn files_read(&self) -> impl Iterator<Item = &Path> {
-        let data = [&self.compare, &self.data, &self.calibrate, &self.inputs].into_iter().flatten();
+        let data = [&self.compare, &self.data, &self.set.calibrate, &self.inputs].into_iter().flatten();
         self.named.iter().chain(&self.reference).chain(data).map(PathBuf::as_path)
     }
 
@@ -238,14 +182,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         files::check_writable(path)?;
     }
     arguments.reports.check()?;
-    let settings = arguments.library.settings();
-    let engines = arguments.engines.chosen(settings.engines);
-    let engines = LoadOptions { cuda_graph: !arguments.no_cuda_graph, ..engines };
-    let settings = RuntimeSettings { sleeping: !options.spin, engines, ..settings };
-    if arguments.samples == 0 {
-        return Err(Usage("--samples is at least 1".to_owned()).into());
-    }
-    let field = arguments.field.clone();
+    let settings = arguments.runtimes.sleeping();
+    let (samples, field) = (arguments.set.most_samples(), arguments.set.field.clone());
     let compares = match &arguments.compare {
         // Static INT8 of a decoder is for those who name data for it.
         Some(model) => arguments.data.is_none() || !generates(model)?,
@@ -253,7 +191,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     };
     let calibrates = compares || arguments.precision.contains(&Variant::Of(Precision::Int8));
     let [data, calibrate] =
-        divided(arguments.data.clone(), arguments.calibrate.clone(), calibrates, arguments.samples, field);
+        divided(arguments.data.clone(), arguments.set.calibrate.clone(), calibrates, samples, field);
     if let Some((path, how)) = &data {
         // Before the minutes of compiling and measuring.
         planish_data::check(path, how)?;
@@ -337,8 +275,6 @@ fn failure(cell: &Cell) -> Option<String> {
 
 /// The options from the arguments alone. Without --seq they have no sequence lengths.
 fn options(arguments: &Arguments) -> Result<BenchOptions> {
-    let time = Duration::try_from_secs_f64(arguments.time).map_err(|e| Usage(format!("--time: {e}")))?;
-    let warmup = Duration::try_from_secs_f64(arguments.warmup).map_err(|e| Usage(format!("--warmup: {e}")))?;
     let sizes = |all: &[Numbers]| {
         let mut sizes: Vec<usize> = Vec::new();
         for size in all.iter().flat_map(|numbers| numbers.0.clone()) {
@@ -348,50 +284,40 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
         }
         sizes
     };
-    let (batch, sequence) = (sizes(&arguments.batch), sizes(&arguments.seq));
-    if time.is_zero() && arguments.iterations == 0 {
-        return Err(Usage("--time 0 and --iterations 0 leave nothing to measure".to_owned()).into());
-    }
-    if arguments.isolate && arguments.workload == WorkloadName::Load {
-        return Err(Usage("--workload load always has processes of its own; leave out --isolate".to_owned()).into());
-    }
-    let others = [(arguments.operators, "--operators"), (arguments.inputs.is_some(), "--inputs")];
-    if let (false, Some((_, option))) =
-        (arguments.workload == WorkloadName::Encode, others.into_iter().find(|(given, _)| *given))
-    {
-        return Err(Usage(format!("{option} is for --workload encode; leave one of them out")).into());
-    }
-    if arguments.uncached && arguments.workload != WorkloadName::Generate {
-        return Err(Usage("--uncached is for --workload generate; leave it out".to_owned()).into());
-    }
-    if arguments.workload == WorkloadName::Lengths && arguments.data.is_none() {
-        return Err(Usage("--workload lengths needs texts: add --data FILE".to_owned()).into());
-    }
-    if arguments.workload == WorkloadName::Generate && arguments.new_tokens.get() < 2 {
-        let why = "--new-tokens is at least 2: the time for a token is that of the tokens behind the first";
-        return Err(Usage(why.to_owned()).into());
-    }
-    Ok(BenchOptions {
-        batch,
-        sequence,
-        warmup,
-        interval: arguments.interval,
-        time,
-        iterations: usize::try_from(arguments.iterations)?,
+    let options = BenchOptions {
+        batch: sizes(&arguments.batch),
+        sequence: sizes(&arguments.seq),
         threads: arguments.threads.unwrap_or(0).into(),
-        spin: arguments.spin,
-        seed: arguments.seed,
-        peaks: !arguments.no_peaks,
-        isolate: arguments.isolate,
-        operators: arguments.operators,
+        spin: !arguments.runtimes.sleeping().sleeping,
         workload: match arguments.workload {
             WorkloadName::Encode => Workload::Encode,
             WorkloadName::Generate => Workload::Generate,
             WorkloadName::Lengths => Workload::Lengths,
             WorkloadName::Load => Workload::Load,
         },
-        uncached: arguments.uncached,
-        new_tokens: arguments.new_tokens,
-        transfers: arguments.include_data_transfers,
-    })
+        ..arguments.set.options.clone()
+    };
+    let refused = |why: &str| Err(Usage(why.to_owned()).into());
+    if options.time.is_zero() && options.iterations == 0 {
+        return refused("--set time=0,iterations=0 leaves nothing to measure");
+    }
+    if options.isolate && options.workload == Workload::Load {
+        return refused("--workload load always has processes of its own; leave out --set isolate");
+    }
+    let others = [(options.operators, "--set operators"), (arguments.inputs.is_some(), "--inputs")];
+    if let (false, Some((_, option))) =
+        (options.workload == Workload::Encode, others.into_iter().find(|(given, _)| *given))
+    {
+        return Err(Usage(format!("{option} is for --workload encode; leave one of them out")).into());
+    }
+    if options.uncached && options.workload != Workload::Generate {
+        return refused("--set uncached is for --workload generate; leave it out");
+    }
+    if arguments.data.is_none() && arguments.set.samples.is_some() {
+        return refused("--set samples=N is for data: add --data FILE");
+    }
+    if options.workload == Workload::Lengths && arguments.data.is_none() {
+        return refused("--workload lengths needs texts: add --data FILE");
+    }
+    Ok(options)
 }

@@ -9,7 +9,7 @@ use planish_compiler::engine::{SymbolRanges, keeps_onnx, products, profiles_of, 
 
 use super::engine::{EngineArguments, EngineConsole, files};
 use super::written::Written;
-use super::{RuntimeArguments, Usage, print, print_json, short};
+use super::{LibraryArguments, Usage, print, print_json, short};
 
 /// Build the engines of an artifact for target trt that has its ONNX files
 ///
@@ -35,7 +35,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     engine: EngineArguments,
     #[command(flatten)]
-    runtime: RuntimeArguments,
+    runtime: LibraryArguments,
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::heartbeat::Heartbeat;
 use super::terminal::bars;
-use super::{RuntimeArguments, import::ImportArguments, overwrites, print, print_json, short, warn};
+use super::{ProcessorArguments, import::ImportArguments, overwrites, print, print_json, short, warn};
 
 /// Run a model on data and write what its activations are to a table for `planish compile --calibrate`
 ///
@@ -101,7 +101,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     import: ImportArguments,
     #[command(flatten)]
-    library: RuntimeArguments,
+    library: ProcessorArguments,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -27,7 +27,7 @@ use super::gate::{GateArguments, Judging, refuse};
 use super::heartbeat::Heartbeat;
 use super::recipe::RecipeArguments;
 use super::written::{Shown, finish};
-use super::{RuntimeArguments, Usage, backend, calibrate, import::ImportArguments, note, print, quantization, warn};
+use super::{LibraryArguments, Usage, backend, calibrate, import::ImportArguments, note, print, quantization, warn};
 
 /// Compile a checkpoint or an ONNX graph into an artifact folder
 #[derive(clap::Args)]
@@ -92,7 +92,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     gate: GateArguments,
     #[command(flatten)]
-    runtime: RuntimeArguments,
+    runtime: LibraryArguments,
 }
 
 /// The data that a model is calibrated on.

@@ -14,7 +14,7 @@ use planish_data::{DataOptions, SAMPLES};
 
 use super::heartbeat::Heartbeat;
 use super::terminal::bars;
-use super::{RunOn, RuntimeArguments, note, print, print_json, warn};
+use super::{RunOn, note, print, print_json, warn};
 
 /// Measure on data how close an artifact is to its source in float32
 ///
@@ -114,8 +114,6 @@ pub(super) struct Arguments {
     json: bool,
     #[command(flatten)]
     run_on: RunOn,
-    #[command(flatten)]
-    runtime: RuntimeArguments,
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
@@ -142,7 +140,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         stride: arguments.stride,
         require: arguments.require.clone().unwrap_or_default(),
         threads: arguments.threads.unwrap_or(0).into(),
-        settings: arguments.run_on.settings(&arguments.runtime),
+        settings: arguments.run_on.settings(),
     };
     let console = Console::new(false);
     let evaluated = evaluate_artifact(&artifact, arguments.reference.as_slice(), &arguments.data, &options, &console);

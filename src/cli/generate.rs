@@ -7,16 +7,15 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::ArgGroup;
 use planish_artifact::Artifact;
-use planish_generate::{
-    Continuation, GenerateOptions, Generated, GenerationConfig, Lookups, MOST_BEAMS, Piece, PromptLookup, Prompts, Stop,
-};
+use planish_generate::{Continuation, GenerateOptions, Generated, GenerationConfig, Lookups, Piece, Prompts, Stop};
 use planish_runtimes::tensorrt::KernelSpecialization;
 use serde_json::{Value, json};
 
+use super::generate_settings::{GenerateArguments, count, nonempty, probability, seed, temperature, tokens};
 use super::terminal::{print_made, progress};
 use super::threads::ThreadArguments;
 use super::typed::read_prompt;
-use super::{RunOn, RuntimeArguments, Usage, chat, print, print_json, warn};
+use super::{RunOn, Usage, chat, print, print_json, warn};
 
 /// Generate text with the artifact of a decoder or of an encoder-decoder
 ///
@@ -24,7 +23,7 @@ use super::{RunOn, RuntimeArguments, Usage, chat, print, print_json, warn};
 ///
 /// The settings come from the artifact's generation_config.json, as in the transformers library: for example
 /// `do_sample` (whether tokens are sampled) and `num_beams` (the number of beams). Without that file, the settings
-/// come from config.json. Options of this command override both. The default is greedy search with at most 64 new
+/// come from config.json. Options of this command and --set override both. The default is greedy search with at most 64 new
 /// tokens. A setting that planish does not support is an error.
 ///
 /// Sampling starts from --seed, so the same command gives the same tokens. --prompt or --ids may be given several
@@ -35,7 +34,7 @@ use super::{RunOn, RuntimeArguments, Usage, chat, print, print_json, warn};
 /// the end of input ends the conversation.
 #[derive(clap::Args)]
 #[command(group = ArgGroup::new("prompts"))]
-#[command(group = ArgGroup::new("sampling").multiple(true).conflicts_with_all(["beams", "greedy"]))]
+#[command(group = ArgGroup::new("sampling").multiple(true).conflicts_with("greedy"))]
 pub(super) struct Arguments {
     /// The artifact's folder
     pub(super) artifact: PathBuf,
@@ -54,25 +53,15 @@ pub(super) struct Arguments {
     ids: Vec<Ids>,
     /// Stop a text where it has this string, which is left out; may be given several times. For text prompts, and not for beam
     /// search
-    #[arg(long, value_name = "STRING", conflicts_with_all = ["ids", "beams"], allow_hyphen_values = true, value_parser = nonempty)]
+    #[arg(long, value_name = "STRING", conflicts_with = "ids", allow_hyphen_values = true, value_parser = nonempty)]
     stop: Vec<String>,
     /// The largest number of new tokens for each prompt [default: the number in the settings, else 64, and 1024 for each answer
     /// of a conversation]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = tokens)]
     max_new_tokens: Option<NonZeroUsize>,
-    /// Use generation_config.json only for the tokens that begin and end a text
-    #[arg(long)]
-    no_generation_config: bool,
     /// Choose the token with the highest score in each step
-    #[arg(long, conflicts_with = "beams")]
+    #[arg(long)]
     greedy: bool,
-    /// The number of beams of a beam search
-    #[arg(long, visible_alias = "num-beams", value_name = "N", allow_negative_numbers = true, value_parser = beams)]
-    beams: Option<NonZeroUsize>,
-    /// The exponent of the length penalty. Beam search divides the log probability of a text by its length to the
-    /// power X
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = finite)]
-    length_penalty: Option<f64>,
     /// The temperature of sampling. The scores are divided by X before a token is sampled; 0 is greedy search [default when
     /// sampling: 1]
     #[arg(long, value_name = "X", group = "sampling", allow_negative_numbers = true, value_parser = temperature)]
@@ -83,52 +72,24 @@ pub(super) struct Arguments {
     /// Sample from the smallest set of tokens whose probabilities add up to P [default when sampling: 1]
     #[arg(long, value_name = "P", group = "sampling", allow_negative_numbers = true, value_parser = probability)]
     top_p: Option<f64>,
-    /// Sample only from tokens with at least P times the probability of the likeliest one [default when sampling: 0]
-    #[arg(long, value_name = "P", group = "sampling", allow_negative_numbers = true, value_parser = probability)]
-    min_p: Option<f64>,
     /// The seed of sampling. The prompt (or the answer of a conversation) with number n, counted from 0, uses the seed N + n
     /// [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
     seed: Option<u64>,
-    /// The repetition penalty. The positive scores of tokens that are already in the text are divided by X, and the
-    /// negative scores are multiplied by X
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = penalty)]
-    repetition_penalty: Option<f32>,
-    /// Never choose an end token. Each text then gets the largest number of tokens
-    #[arg(long)]
-    ignore_eos: bool,
-    /// Read up to N tokens ahead in each step of greedy search (speculative decoding by prompt lookup): those that follow the
-    /// last tokens where the text had them before. Tokens that the model would not have chosen are dropped, so the text stays
-    /// the same, except where two tokens score nearly alike. For decoders with all logits and one prompt; useful where the text
-    /// repeats parts of itself, as code and summaries do
-    #[arg(long, value_name = "N", conflicts_with_all = ["beams", "sampling"], allow_negative_numbers = true, value_parser = lookup)]
-    prompt_lookup: Option<NonZeroUsize>,
-    /// The length of the n-gram: --prompt-lookup searches the text for its last N tokens; if they do not occur before, it
-    /// searches for the last N - 1, and so on
-    #[arg(long, value_name = "N", default_value = "3", requires = "prompt_lookup", value_parser = lookup)]
-    lookup_ngram: NonZeroUsize,
-    /// Read prompts N columns at a time, so that attention and logits take less memory (chunked prefill). For decoders with a
-    /// cache [default: 512; all columns where that is slower or may change the text: several prompts with --cache in-place,
-    /// engines, and graphs that do not say how their keys depend on the length]
-    #[arg(long, value_name = "N", conflicts_with = "no_cache", allow_negative_numbers = true, value_parser = tokens)]
-    prompt_chunk: Option<NonZeroUsize>,
-    /// Compute all tokens again in each step, instead of using the cache
-    #[arg(long)]
-    no_cache: bool,
     /// Print JSON: {"ids": the new token ids}, and for text prompts also {"text": the new text}. With several
     /// prompts, both are lists. {"speed"} has "loading_s", the time to load the model; "prompt_tokens", of which "cached_tokens"
     /// were computed in earlier turns; "first_token_s" and "total_s", times from the loaded model on; "prompt_tokens_per_s"; and
     /// "tokens_per_s", the speed of decoding, without the first tokens. A conversation has a document for each answer. With
-    /// --prompt-lookup also {"prompt_lookup": {"runs": how often the model ran, "candidates":
+    /// --set prompt_lookup_num_tokens=N also {"prompt_lookup": {"runs": how often the model ran, "candidates":
     /// the tokens that were read ahead, "accepted": those of them that were kept, "tokens_per_run"}}
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
+    set: GenerateArguments,
+    #[command(flatten)]
     threads: ThreadArguments,
     #[command(flatten)]
     run_on: RunOn,
-    #[command(flatten)]
-    runtime: RuntimeArguments,
 }
 
 /// The ids of one prompt.
@@ -139,73 +100,17 @@ fn parse_ids(text: &str) -> Result<Ids, String> {
     text.split(',').map(id).collect()
 }
 
-/// The largest number of tokens that an argument may give: more than any model takes or knows.
-const MOST_TOKENS: usize = 1 << 30;
-
-/// The most tokens that a step may read ahead or look for: more than any text repeats with profit.
-const MOST_CANDIDATES: usize = 1024;
-
-fn up_to<T: TryFrom<usize>>(text: &str, least: usize, most: usize) -> Result<T, String> {
-    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
-    number
-        .and_then(|number| T::try_from(number).ok())
-        .ok_or_else(|| format!("not a whole number from {least} to {most}"))
-}
-
-fn tokens(text: &str) -> Result<NonZeroUsize, String> {
-    up_to(text, 1, MOST_TOKENS)
-}
-
-fn lookup(text: &str) -> Result<NonZeroUsize, String> {
-    up_to(text, 1, MOST_CANDIDATES)
-}
-
-fn beams(text: &str) -> Result<NonZeroUsize, String> {
-    up_to(text, 1, MOST_BEAMS)
-}
-
-fn count(text: &str) -> Result<usize, String> {
-    up_to(text, 0, MOST_TOKENS)
-}
-
-fn seed(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("not a whole number from 0 to {}", u64::MAX))
-}
-
-fn finite(text: &str) -> Result<f64, String> {
-    let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
-    number.ok_or_else(|| "not a number".to_owned())
-}
-
-fn temperature(text: &str) -> Result<f64, String> {
-    finite(text).ok().filter(|number| *number >= 0.0).ok_or_else(|| "not a number from 0 on".to_owned())
-}
-
-fn nonempty(text: &str) -> Result<String, String> {
-    if text.is_empty() { Err("an empty string is in any text".to_owned()) } else { Ok(text.to_owned()) }
-}
-
-/// Scores are of this type, in which other numbers may be 0 or infinite.
-fn penalty(text: &str) -> Result<f32, String> {
-    let number = text.parse::<f32>().ok().filter(|number| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| "not a number above 0 that float32 has".to_owned())
-}
-
-fn probability(text: &str) -> Result<f64, String> {
-    let number = finite(text).ok().filter(|number| (0.0..=1.0).contains(number));
-    number.ok_or_else(|| "not a number from 0 to 1".to_owned())
-}
-
 pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     let converses = arguments.chat && arguments.prompt.is_empty();
     if arguments.prompt.is_empty() && arguments.ids.is_empty() && !converses {
         let how = "give a prompt with --prompt TEXT or --ids N,.., or start a conversation with --chat";
         return Err(Usage(how.to_owned()).into());
     }
+    arguments.check()?;
     let artifact = Artifact::open(&arguments.artifact)?;
     read_typed(&mut arguments.prompt)?;
-    let mut runtime = arguments.run_on.settings(&arguments.runtime);
-    if arguments.run_on.engines.kernel_specialization.is_none() {
+    let (threads, mut runtime) = arguments.threads.settle(&arguments.run_on);
+    if arguments.run_on.options.kernel_specialization.is_none() {
         // A kernel for the shapes of a step would be compiled for one run.
         runtime.engines.kernel_specialization = KernelSpecialization::None;
     }
@@ -213,9 +118,9 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
         config: configured(&arguments)?,
         system: arguments.system.take(),
         seed: arguments.seed.unwrap_or(0),
-        caching: !arguments.no_cache,
-        prompt_chunk: arguments.prompt_chunk,
-        threads: arguments.threads.settle(&mut runtime),
+        caching: arguments.set.use_cache,
+        prompt_chunk: arguments.set.prefill_chunk_size,
+        threads,
         runtime,
     };
     if converses {
@@ -295,11 +200,55 @@ pub(super) fn speed_text(generated: &Generated) -> String {
     text + &generated.loading.map_or_else(String::new, |time| format!(", model loaded in {:.2} s", seconds(time)))
 }
 
+/// What says how tokens are chosen.
+struct Chosen {
+    samples: bool,
+    beams: bool,
+}
+
+impl Arguments {
+    fn chosen(&self) -> Chosen {
+        let samples = [self.temperature, self.top_p].iter().any(Option::is_some) || self.top_k.is_some();
+        Chosen { samples: samples || self.set.has("min_p"), beams: self.set.has("num_beams") }
+    }
+
+    /// Refuses options that contradict each other, and settings that are not what they should be.
+    fn check(&self) -> Result<(), Usage> {
+        let Chosen { samples, beams } = self.chosen();
+        let refused = |why: &str| Err(Usage(why.to_owned()));
+        if beams && (samples || self.greedy) || samples && self.greedy {
+            return refused(
+                "--greedy, --set num_beams and what samples (--temperature, --top-k, --top-p, --set min_p) exclude each other",
+            );
+        }
+        if self.set.has("do_sample") && (beams || samples || self.greedy) {
+            return refused(
+                "--set do_sample contradicts or repeats the other options that choose tokens; leave it out",
+            );
+        }
+        if self.set.lookup().is_some() && (beams || samples) {
+            return refused(
+                "--set prompt_lookup_num_tokens is for greedy search; leave out what samples, and num_beams",
+            );
+        }
+        if beams && !self.stop.is_empty() {
+            return refused("--stop is not for a beam search; leave out --set num_beams");
+        }
+        if let Some(why) = self.set.refused() {
+            return refused(why);
+        }
+        let settings = GenerationConfig::default().overridden(self.set.members.clone());
+        settings.map(drop).map_err(|error| Usage(format!("{error:#}")))
+    }
+}
+
 /// The artifact's settings, and those that were given in their place.
 fn configured(arguments: &Arguments) -> Result<GenerationConfig> {
-    let mut config = match arguments.no_generation_config {
-        true => GenerationConfig::read_tokens(&arguments.artifact)?,
-        false => GenerationConfig::read(&arguments.artifact)?,
+    let (Chosen { samples, beams }, set) = (arguments.chosen(), &arguments.set);
+    let (artifact, members) = (&arguments.artifact, set.members.clone());
+    let mut config = match set.generation_config {
+        true => GenerationConfig::read_with(artifact, members)?,
+        false => GenerationConfig::read_tokens(artifact)?.overridden(members)?,
     };
     if !config.unknown.is_empty() {
         warn(&format!(
@@ -307,34 +256,27 @@ fn configured(arguments: &Arguments) -> Result<GenerationConfig> {
             config.unknown.join(", ")
         ));
     }
-    let draws = [arguments.temperature, arguments.top_p, arguments.min_p].iter().any(Option::is_some)
-        || arguments.top_k.is_some();
-    if draws || arguments.greedy || arguments.beams.is_some() {
-        config.do_sample = draws;
-        config.num_beams = arguments.beams.unwrap_or(NonZeroUsize::MIN);
+    if samples || beams || arguments.greedy {
+        config.do_sample = samples;
+        config.num_beams = if beams { config.num_beams } else { NonZeroUsize::MIN };
     }
-    let ngram = arguments.lookup_ngram;
-    config.prompt_lookup = arguments.prompt_lookup.map(|candidates| PromptLookup { candidates, ngram });
+    config.prompt_lookup = set.lookup();
     config.max_new_tokens = arguments.max_new_tokens.or(config.max_new_tokens);
-    config.length_penalty = arguments.length_penalty.unwrap_or(config.length_penalty);
     config.temperature = arguments.temperature.unwrap_or(config.temperature);
     config.top_k = arguments.top_k.map_or(config.top_k, NonZeroUsize::new);
     config.top_p = arguments.top_p.unwrap_or(config.top_p);
-    config.min_p = arguments.min_p.unwrap_or(config.min_p);
     if !arguments.stop.is_empty() {
         config.stop_strings.clone_from(&arguments.stop);
     }
-    if let Some(penalty) = arguments.repetition_penalty {
-        config.processors.repetition_penalty = penalty;
-    }
-    if arguments.ignore_eos {
+    if set.ignore_eos {
         config.ignore_end_tokens();
     }
     if arguments.seed.is_some() && !config.draws() {
         warn("--seed has no effect, because no tokens are sampled; sample with --temperature, --top-k or --top-p");
     }
-    if arguments.length_penalty.is_some() && config.num_beams == NonZeroUsize::MIN {
-        return Err(Usage("--length-penalty has no effect without a beam search; add --beams".to_owned()).into());
+    if set.has("length_penalty") && config.num_beams == NonZeroUsize::MIN {
+        let why = "--set length_penalty has no effect without a beam search; add num_beams=N";
+        return Err(Usage(why.to_owned()).into());
     }
     Ok(config)
 }

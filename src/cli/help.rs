@@ -70,10 +70,8 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
         &[
             ("model", "The folder of an artifact, a checkpoint, an .onnx file, or an .engine file"),
             ("svg", "Draw the graph in an SVG file"),
-            ("cost", "Count the operations and the bytes of a run by layer and by operator"),
-            ("memory", "With --cost: find the largest batch that fits in a memory, such as 16G"),
-            ("memory_plan", "Plan the memory of a run beside inputs and weights"),
-            ("explain_fusion", "Print what raising finds, and where a rule almost matched"),
+            ("show", "cost, memory, kernels, attention or fusion, such as cost,memory"),
+            ("estimate", "With cost: memory=16G (the largest batch that fits), or training"),
             ("batch", "Rows [default: 1]"),
             ("seq", "Tokens of a row [default: 128]"),
             ("json", "Print JSON"),
@@ -131,13 +129,11 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("stop", "Stop a text where it has this string"),
             ("max_new_tokens", "The largest number of new tokens [default: that of the settings, else 64]"),
             ("greedy", "Choose the token with the highest score in each step"),
-            ("beams", "The number of beams of a beam search"),
             ("temperature", "The temperature of sampling; 0 is greedy search"),
             ("top_k", "Sample from the N tokens with the highest scores"),
             ("top_p", "Sample from the likeliest tokens whose probabilities add up to P"),
-            ("min_p", "Sample from tokens with at least P times the probability of the likeliest"),
             ("seed", "The seed of sampling [default: 0]"),
-            ("prompt_lookup", "Speculative decoding: read up to N tokens ahead from the prompt"),
+            ("set", "A rarer setting, such as num_beams=4 or repetition_penalty=1.2"),
             ("name", "The runtime that runs the artifact [default: that of its target]"),
             ("threads", "The number of threads [default: one for each core]"),
             ("json", "Print JSON"),
@@ -156,8 +152,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("inputs", "Measure on the tensors of this safetensors file"),
             ("runtime", "The runtimes [default: that of each artifact's target]"),
             ("workload", "encode, generate, lengths or load: what a run is [default: encode]"),
-            ("time", "The most seconds for a cell [default: 5]"),
-            ("isolate", "Load each contestant in a process of its own"),
+            ("set", "Rarer settings, such as time=10 (seconds for a cell) or isolate"),
             ("threads", "The number of threads [default: one for each core]"),
             ("wide", "Show all columns of the table"),
             ("json", "Write all figures as JSON, to a file or in place of the table"),
@@ -342,7 +337,7 @@ mod tests {
         commands(&Cli::command(), "", &mut found);
         for (words, command) in found {
             for (heading, own) in
-                [("Runtimes", &["ort_lib", "trt_lib"][..]), ("ONNX graphs", &["shapes", "inputs", "outputs"])]
+                [("Runtimes", &["runtime-option"][..]), ("ONNX graphs", &["shapes", "inputs", "outputs"])]
             {
                 for argument in command.get_arguments().filter(|it| it.get_help_heading() == Some(heading)) {
                     assert!(

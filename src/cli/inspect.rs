@@ -4,19 +4,23 @@ use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use planish_artifact::backend::RuntimeSettings;
 use planish_artifact::files;
 use planish_artifact::value::ValueInfo;
 use planish_data::inputs::Sizes;
 use planish_measure::inspect::{
-    Asked, Gpu, IMAGE_SIDE, Inspection, Memory, Opened, PartInspection, Picture, dot, engines, svg,
+    Asked, Gpu, IMAGE_SIDE, Inspection, Kernels, Memory, ModelCost, Opened, PartInspection, Picture, dot, engines, svg,
 };
+use planish_onnx::ImportOptions;
+use serde::Serialize;
 
 use super::explain::Explained;
 use super::import::ImportArguments;
+use super::inspect_estimate::EstimateArguments;
 use super::terminal::progress;
 use super::{
-    Usage, bytes_text, count_text, inspect_cost, inspect_engine, inspect_kernels, overwrites, print, print_json,
-    terminal,
+    LibraryArguments, Usage, bytes_text, count_text, inspect_cost, inspect_engine, inspect_kernels, overwrites, print,
+    print_json, terminal,
 };
 
 /// Show the inputs, outputs, weights and operators of a model or an artifact, and draw its graph
@@ -25,10 +29,12 @@ use super::{
 /// profiles, and its layers with the nodes of the ONNX graph that each computes. --raised, --dot and --svg show the ONNX
 /// graphs of such an artifact, if --keep-onnx kept them.
 #[derive(clap::Args)]
-#[command(group = clap::ArgGroup::new("plans").args(["memory_plan", "explain_attention", "kernels", "cost"]).multiple(true))]
 pub(super) struct Arguments {
     /// The folder of an artifact, a checkpoint, an .onnx file, or an .engine file
     model: PathBuf,
+    /// What to show in place of the inputs, outputs, weights and operators. Several views make one JSON object, by their names
+    #[arg(long, value_enum, value_name = "VIEW,..", value_delimiter = ',', conflicts_with_all = ["dot", "svg"])]
+    show: Vec<View>,
     /// Find high-level operators, such as attention, in the graph before it is shown
     #[arg(long)]
     raised: bool,
@@ -38,40 +44,21 @@ pub(super) struct Arguments {
     /// Draw the graph, without constants, in an SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Plan the memory of a run beside inputs and weights: one arena, in which buffers share memory
-    #[arg(long, conflicts_with_all = ["dot", "svg"])]
-    memory_plan: bool,
-    /// Say how the runtime cuda computes each attention of an artifact for target cuda, whether
-    /// one program serves steps of all lengths of a cache, and what becomes of padding, and why
-    #[arg(long, conflicts_with_all = ["dot", "svg"])]
-    explain_attention: bool,
-    /// List the kernels of a run of an artifact for target cuda with their launches, floating-point operations and bytes,
-    /// and predict their times on a GPU
-    #[arg(long, conflicts_with_all = ["dot", "svg", "memory_plan", "explain_attention"])]
-    kernels: bool,
-    /// The GPU that --kernels predicts times for: a100, h100 or h200, with the figures of its datasheet [default: h100]
-    #[arg(long, value_name = "NAME", requires = "kernels", value_parser = inspect_kernels::gpu)]
+    /// The GPU that --show kernels predicts times for: a100, h100 or h200, with the figures of its datasheet [default: h100]
+    #[arg(long, value_name = "NAME", value_parser = inspect_kernels::gpu)]
     gpu: Option<Gpu>,
-    /// Compile the kernels of --kernels for an architecture, e.g. sm_90, into the folder of caches, so that the first run on
+    /// Compile the kernels of --show kernels for an architecture, e.g. sm_90, into the folder of caches, so that the first run on
     /// such a GPU need not compile them. This needs NVRTC, and no GPU
-    #[arg(long, value_name = "ARCHITECTURE", requires = "kernels", value_parser = super::runtimes::architecture)]
+    #[arg(long, value_name = "ARCHITECTURE", value_parser = super::runtimes::architecture)]
     compile: Option<String>,
-    /// Count the floating-point operations and the bytes of a run by layer and by operator, from the sizes of the graph;
-    /// a multiply-add counts 2
-    #[arg(long, conflicts_with_all = ["dot", "svg", "memory_plan", "explain_attention", "kernels"])]
-    cost: bool,
-    /// Say which high-level operators, such as attention, raising finds in the graph, and where a rule almost matched
-    #[arg(long, conflicts_with_all = ["dot", "svg", "memory_plan", "explain_attention", "kernels", "cost"])]
-    explain_fusion: bool,
-    /// Rows, for --cost, --kernels, --memory-plan and --explain-attention [default: 1]
-    #[arg(long, value_name = "N", requires = "plans")]
+    /// Rows of a run, for all views but fusion [default: 1]
+    #[arg(long, value_name = "N")]
     batch: Option<usize>,
-    /// Tokens of a row, for --cost, --kernels, --memory-plan and --explain-attention [default: 128; for --cost and
-    /// --kernels as many as the model takes if that is less]
-    #[arg(long, value_name = "N", requires = "plans")]
+    /// Tokens of a row [default: 128; for cost and kernels as many as the model takes if that is less]
+    #[arg(long, value_name = "N")]
     seq: Option<usize>,
-    /// Cached tokens in front of them, for --cost, --kernels, --memory-plan and --explain-attention [default: 0]
-    #[arg(long, value_name = "N", requires = "plans")]
+    /// Cached tokens in front of them [default: 0]
+    #[arg(long, value_name = "N")]
     past: Option<usize>,
     /// Print JSON instead of text
     #[arg(long)]
@@ -79,7 +66,40 @@ pub(super) struct Arguments {
     #[command(flatten)]
     import: ImportArguments,
     #[command(flatten)]
-    estimates: inspect_cost::Estimates,
+    estimate: EstimateArguments,
+    #[command(flatten)]
+    runtime: LibraryArguments,
+}
+
+/// A value of `--show`, in the order in which views are shown.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+enum View {
+    /// The plan of the memory of a run beside inputs and weights: one arena, in which buffers share memory
+    Memory,
+    /// How the runtime cuda computes each attention of an artifact for target cuda, whether one program serves steps of all lengths
+    /// of a cache, and what becomes of padding, and why
+    Attention,
+    /// The kernels of a run of an artifact for target cuda with their launches, floating-point operations and bytes, and their times
+    /// as predicted for --gpu
+    Kernels,
+    /// The floating-point operations and the bytes of a run by layer and by operator; a multiply-add counts 2
+    Cost,
+    /// Which high-level operators, such as attention, raising finds in the graph, and where a rule almost matched
+    Fusion,
+}
+
+/// The documents of views.
+#[derive(Default, Serialize)]
+struct Views<'a> {
+    /// Of the views `memory` and `attention`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<Memory>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernels: Option<Kernels>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<ModelCost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fusion: Option<Vec<Explained<'a>>>,
 }
 
 impl Arguments {
@@ -88,17 +108,44 @@ impl Arguments {
         let (batch, sequence) = (self.batch.unwrap_or(1), self.seq.unwrap_or(128));
         Sizes { batch, sequence, side: Some(IMAGE_SIDE) }
     }
+
+    fn shows(&self, view: View) -> bool {
+        self.show.contains(&view)
+    }
+
+    /// The sizes that the user asks for.
+    fn asked(&self) -> Asked {
+        Asked { batch: self.batch, sequence: self.seq, past: self.past }
+    }
+
+    /// Refuses options whose view is not shown.
+    fn check(&self) -> Result<(), Usage> {
+        let of_kernels = [("--gpu", self.gpu.is_some()), ("--compile", self.compile.is_some())];
+        let sizes = [("--batch", self.batch), ("--seq", self.seq), ("--past", self.past)];
+        let has_sizes = self.show.iter().any(|view| *view != View::Fusion);
+        let given = of_kernels.into_iter().find(|(_, given)| *given && !self.shows(View::Kernels));
+        if let Some((option, _)) = given {
+            return Err(Usage(format!("{option} is for --show kernels; add that")));
+        }
+        match sizes.into_iter().find(|(_, size)| size.is_some() && !has_sizes) {
+            Some((option, _)) => {
+                Err(Usage(format!("{option} is for --show memory, attention, kernels and cost; add one of them")))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
-pub(super) fn run(arguments: Arguments) -> Result<()> {
+pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     let pictures = [("--dot", arguments.dot.as_deref()), ("--svg", arguments.svg.as_deref())];
     overwrites::check(pictures, [arguments.model.as_path()], [])?;
+    if arguments.estimate.is_given() && arguments.show.is_empty() && pictures.iter().all(|(_, path)| path.is_none()) {
+        arguments.show.push(View::Cost);
+    }
+    arguments.check()?;
+    arguments.estimate.check(arguments.shows(View::Cost)).map_err(Usage)?;
     let options = arguments.import.options()?;
-    let plans = arguments.memory_plan || arguments.explain_attention;
-    let graphs = plans
-        || arguments.cost
-        || arguments.kernels
-        || arguments.explain_fusion
+    let graphs = !arguments.show.is_empty()
         || arguments.raised
         || arguments.dot.is_some()
         || arguments.svg.is_some()
@@ -107,48 +154,12 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if !engines.is_empty() {
         return inspect_engine::show(&arguments.model, &engines, arguments.json);
     }
-    let mut opened = Opened::open(&arguments.model, &options)?;
-    if arguments.explain_fusion {
-        let found = opened.explain()?;
-        let parts: Vec<Explained<'_>> = found.iter().map(|(part, found)| Explained::new(part, found)).collect();
-        let text = || parts.iter().map(ToString::to_string).collect::<String>();
-        return if arguments.json { print_json(&parts) } else { print(&text()) };
+    if !arguments.show.is_empty() {
+        return show(&arguments, &options);
     }
+    let mut opened = Opened::open(&arguments.model, &options)?;
     if arguments.raised {
         opened.raise()?;
-    }
-    if arguments.explain_attention && !opened.is_native {
-        bail!(
-            "--explain-attention takes an artifact for target cuda; for targets ort and ort-cuda, compile --explain fusion says what \
-             becomes of attention of fixed sizes"
-        );
-    }
-    let asked = Asked { batch: arguments.batch, sequence: arguments.seq, past: arguments.past };
-    if arguments.kernels {
-        if !opened.is_native {
-            bail!("--kernels takes an artifact for target cuda: planish compile MODEL --target cuda writes one");
-        }
-        opened.check_sizes(asked).map_err(Usage)?;
-        if let Some(architecture) = &arguments.compile {
-            let count = opened.precompile(asked, architecture)?;
-            progress(&format!("{count} kernels for {architecture} are in the folder of caches"));
-        }
-        let kernels = opened.kernels(arguments.gpu.unwrap_or(Gpu::H100), asked)?;
-        let text = || inspect_kernels::text(&arguments.model, &kernels);
-        return if arguments.json { print_json(&kernels) } else { print(&text()) };
-    }
-    if arguments.cost {
-        opened.check_sizes(asked).map_err(Usage)?;
-        let sizes = opened.sizes(asked);
-        let mut cost = opened.cost(sizes, arguments.past.unwrap_or(0));
-        cost.check().map_err(Usage)?;
-        arguments.estimates.add(&mut cost, &mut opened, &arguments.model, asked, sizes)?;
-        return if arguments.json { print_json(&cost) } else { print(&inspect_cost::text(&arguments.model, &cost)) };
-    }
-    if plans {
-        asked.check_positive().map_err(Usage)?;
-        let memory = opened.memory(arguments.sizes(), arguments.past.unwrap_or(0))?;
-        return if arguments.json { print_json(&memory) } else { print(&memory_text(&memory, &arguments)) };
     }
     let picture = Picture::of(&opened.graphs);
     if let Some(path) = &arguments.dot {
@@ -159,6 +170,76 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let inspection = opened.inspect();
     if arguments.json { print_json(&inspection) } else { print(&text(&arguments.model, &inspection)) }
+}
+
+/// Shows the views of `--show`.
+fn show(arguments: &Arguments, options: &ImportOptions) -> Result<()> {
+    let path = &arguments.model;
+    // What explains raises the graph, which other views show as it is.
+    let found = match arguments.shows(View::Fusion) {
+        true => Some(Opened::open(path, options)?.explain()?),
+        false => None,
+    };
+    let mut views = Views::default();
+    views.fusion = found.as_ref().map(|found| found.iter().map(|(part, found)| Explained::new(part, found)).collect());
+    if arguments.show.iter().any(|view| *view != View::Fusion) {
+        add_plans(arguments, Opened::open(path, options)?, &mut views)?;
+    }
+    if !arguments.json {
+        let texts = [
+            views.memory.as_ref().map(|memory| memory_text(memory, arguments)),
+            views.kernels.as_ref().map(|kernels| inspect_kernels::text(path, kernels)),
+            views.cost.as_ref().map(|cost| inspect_cost::text(path, cost)),
+            views.fusion.as_ref().map(|parts| parts.iter().map(ToString::to_string).collect()),
+        ];
+        return print(&texts.into_iter().flatten().collect::<Vec<String>>().join("\n"));
+    }
+    match views {
+        Views { memory: Some(memory), kernels: None, cost: None, fusion: None } => print_json(&memory),
+        Views { memory: None, kernels: Some(kernels), cost: None, fusion: None } => print_json(&kernels),
+        Views { memory: None, kernels: None, cost: Some(cost), fusion: None } => print_json(&cost),
+        Views { memory: None, kernels: None, cost: None, fusion: Some(parts) } => print_json(&parts),
+        several => print_json(&several),
+    }
+}
+
+/// Adds the views of a run.
+fn add_plans(arguments: &Arguments, mut opened: Opened, views: &mut Views<'_>) -> Result<()> {
+    let asked = arguments.asked();
+    if arguments.raised {
+        opened.raise()?;
+    }
+    if arguments.shows(View::Attention) && !opened.is_native {
+        bail!(
+            "--show attention takes an artifact for target cuda; for targets ort and ort-cuda, compile --explain fusion says what \
+             becomes of attention of fixed sizes"
+        );
+    }
+    if arguments.shows(View::Kernels) && !opened.is_native {
+        bail!("--show kernels takes an artifact for target cuda: planish compile MODEL --target cuda writes one");
+    }
+    if arguments.shows(View::Memory) || arguments.shows(View::Attention) {
+        asked.check_positive().map_err(Usage)?;
+        views.memory = Some(opened.memory(arguments.sizes(), arguments.past.unwrap_or(0))?);
+    }
+    if arguments.shows(View::Kernels) {
+        opened.check_sizes(asked).map_err(Usage)?;
+        if let Some(architecture) = &arguments.compile {
+            let count = opened.precompile(asked, architecture)?;
+            progress(&format!("{count} kernels for {architecture} are in the folder of caches"));
+        }
+        views.kernels = Some(opened.kernels(arguments.gpu.unwrap_or(Gpu::H100), asked)?);
+    }
+    if arguments.shows(View::Cost) {
+        opened.check_sizes(asked).map_err(Usage)?;
+        let sizes = opened.sizes(asked);
+        let mut cost = opened.cost(sizes, arguments.past.unwrap_or(0));
+        cost.check().map_err(Usage)?;
+        let settings = RuntimeSettings { sleeping: true, ..arguments.runtime.settings() };
+        arguments.estimate.add(&mut cost, &mut opened, &arguments.model, (asked, sizes), settings)?;
+        views.cost = Some(cost);
+    }
+    Ok(())
 }
 
 fn text(path: &Path, inspection: &Inspection) -> String {
@@ -204,7 +285,7 @@ fn memory_text(memory: &Memory, arguments: &Arguments) -> String {
     let mut text = format!("{}: {batch} x {sequence} tokens{behind}\n", arguments.model.display());
     for part in &memory.parts {
         text += &format!("{}\n", part.name);
-        if arguments.memory_plan {
+        if arguments.shows(View::Memory) {
             let bytes = |n: usize| bytes_text(n as u64);
             let times = part.sum as f64 / part.peak.max(1) as f64;
             text += &format!(
@@ -229,7 +310,7 @@ fn memory_text(memory: &Memory, arguments: &Arguments) -> String {
                 );
             }
         }
-        if arguments.explain_attention {
+        if arguments.shows(View::Attention) {
             text += &part.attentions.iter().map(|line| format!("  attention  {line}\n")).collect::<String>();
             text += &part.lengths.iter().map(|line| format!("  lengths    {line}\n")).collect::<String>();
             text += &part.padding.iter().map(|line| format!("  padding    {line}\n")).collect::<String>();

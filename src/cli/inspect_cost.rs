@@ -1,122 +1,13 @@
-//! The output of `planish inspect --cost`.
+//! The output of `planish inspect --show cost`.
 
 use std::path::Path;
 
-use anyhow::Result;
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
-use planish_artifact::backend::RuntimeSettings;
-use planish_data::inputs::Sizes;
-use planish_measure::inspect::{
-    Asked, Confirmation, LargestBatch, ModelCost, Need, Opened, PartCost, Share, Training, TrainingOptions, Work,
-    confirm,
-};
-use planish_measure::profile::{Process, ProfileOptions, loaded_apart};
-use planish_runtimes::tensorrt::bytes_of;
+use planish_measure::inspect::{Confirmation, LargestBatch, ModelCost, Need, PartCost, Share, Training, Work};
+use planish_measure::profile::Process;
 
-use super::{RuntimeArguments, Usage, bytes_text, count_text};
-
-/// What is estimated beside the cost of a run.
-#[derive(clap::Args)]
-#[command(next_help_heading = "Estimates")]
-pub(super) struct Estimates {
-    /// Estimate the memory of a process that loads the model and runs --batch rows once, and find the largest batch that fits
-    /// in a memory, e.g. 16G or 16GiB (both 2^34 bytes), or 16GB. The model is loaded to measure what the runtime keeps.
-    /// Needs --cost
-    #[arg(long, value_name = "SIZE", requires = "cost", value_parser = memory_size)]
-    memory: Option<u64>,
-    /// Run the largest batch once on its runtime, ort or reference, and a smaller one where that takes more memory than there
-    /// is; a large batch takes minutes
-    #[arg(long, requires = "memory")]
-    confirm: bool,
-    /// Estimate what training takes: floating-point operations (6 for each parameter and token), bytes of weights,
-    /// gradients and Adam in mixed precision, bytes of activations for --batch rows of --seq tokens
-    #[arg(long, requires = "cost")]
-    training: bool,
-    /// The tokens to train on, e.g. 300G [default: 20 for each parameter]
-    #[arg(long, value_name = "N", requires = "training", value_parser = quantity)]
-    tokens: Option<f64>,
-    /// The peak of the machine to train on in floating-point operations a second, e.g. 312T, to estimate the days
-    #[arg(long, value_name = "N", requires = "training", value_parser = quantity)]
-    machine_flops: Option<f64>,
-    /// The share of that peak that training reaches, more than 0 and at most 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.4, requires = "machine_flops", value_parser = share)]
-    utilization: f64,
-    #[command(flatten)]
-    runtime: RuntimeArguments,
-}
-
-/// The value of `--memory`.
-fn memory_size(text: &str) -> Result<u64, String> {
-    let size = bytes_of(text).filter(|size| *size > 0);
-    size.ok_or_else(|| "expected a size, e.g. 16G, 512M or a number of bytes".to_owned())
-}
-
-/// A positive number with a unit: k, M, G, T, P or E, powers of 1000.
-fn quantity(text: &str) -> Result<f64, String> {
-    const UNITS: [(char, f64); 6] = [('k', 1e3), ('M', 1e6), ('G', 1e9), ('T', 1e12), ('P', 1e15), ('E', 1e18)];
-    let unit = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(*unit)?, *factor)));
-    let (number, factor) = unit.unwrap_or((text, 1.0));
-    let number = number.parse::<f64>().ok().map(|number| number * factor);
-    let number = number.filter(|number| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| "expected a number more than 0, e.g. 300G, 312T or 1e12".to_owned())
-}
-
-/// The value of `--utilization`.
-fn share(text: &str) -> Result<f64, String> {
-    let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share <= 1.0);
-    share.ok_or_else(|| "expected a number more than 0 and at most 1".to_owned())
-}
-
-impl Estimates {
-    /// Adds what is asked for.
-    pub(super) fn add(
-        &self,
-        cost: &mut ModelCost,
-        opened: &mut Opened,
-        path: &Path,
-        asked: Asked,
-        sizes: Sizes,
-    ) -> Result<()> {
-        if let Some(memory) = self.memory {
-            let past = asked.past.unwrap_or(0);
-            let settings = RuntimeSettings { sleeping: true, ..self.runtime.settings() };
-            let process = process(opened, path, sizes, past, settings.clone());
-            let largest = opened.largest_batch(memory, sizes, past, process).map_err(Usage)?;
-            if self.confirm {
-                cost.confirmed = Some(confirm(opened, path, &largest, asked, settings));
-            }
-            cost.largest = Some(largest);
-        }
-        if self.training {
-            let options = TrainingOptions {
-                tokens: self.tokens,
-                machine_flops: self.machine_flops,
-                utilization: self.utilization,
-            };
-            // Layers are found by their attention.
-            opened.raise()?;
-            cost.training = Some(opened.training(sizes, options));
-        }
-        Ok(())
-    }
-}
-
-/// What a process has resident that loads the model, or why that is not known.
-fn process(
-    opened: &Opened,
-    path: &Path,
-    sizes: Sizes,
-    past: usize,
-    settings: RuntimeSettings,
-) -> Result<Process, String> {
-    if opened.is_native {
-        return Err("its memory is that of a GPU".to_owned());
-    }
-    let needs = opened.least_need(sizes, past)?;
-    let options = ProfileOptions { runs: 1, settings, ..ProfileOptions::default() };
-    loaded_apart(path, needs, &options).map_err(|error| format!("{error:#}"))
-}
+use super::{bytes_text, count_text};
 
 /// What a run of a model costs.
 pub(super) fn text(path: &Path, cost: &ModelCost) -> String {
@@ -157,7 +48,7 @@ fn largest_text(largest: &LargestBatch, confirmed: Option<&Confirmation>) -> Str
         text += &format!("  what a runtime keeps beside that is left out: {reason}\n");
     }
     text += &match confirmed {
-        None => "  not confirmed by a run; --confirm makes one\n".to_owned(),
+        None => "  not confirmed by a run; --estimate confirm makes one\n".to_owned(),
         Some(Confirmation { reason: Some(reason), .. }) => format!("  not confirmed by a run: {reason}\n"),
         Some(Confirmation { batch, fits, resident, .. }) => {
             let took = resident.map_or_else(|| "an unknown amount of".to_owned(), bytes_text);

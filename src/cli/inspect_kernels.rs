@@ -1,4 +1,4 @@
-//! The output of `planish inspect --kernels`.
+//! The output of `planish inspect --show kernels`.
 
 use std::path::Path;
 

@@ -4,6 +4,7 @@ mod bench;
 mod bench_console;
 mod bench_diff;
 mod bench_report;
+mod bench_settings;
 mod build_engine;
 mod calibrate;
 mod chat;
@@ -15,13 +16,16 @@ mod evaluate;
 mod explain;
 mod gate;
 mod generate;
+mod generate_settings;
 mod heartbeat;
 mod help;
 mod import;
 mod inspect;
 mod inspect_cost;
 mod inspect_engine;
+mod inspect_estimate;
 mod inspect_kernels;
+mod keys;
 mod numbers;
 mod overwrites;
 mod passes;
@@ -32,6 +36,7 @@ mod recipe;
 mod refit_engine;
 mod removed;
 mod run;
+mod runtime_options;
 mod runtimes;
 mod signals;
 pub(crate) mod terminal;
@@ -50,7 +55,6 @@ use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use planish_passes::Target;
 use planish_runtimes::cuda::CompileError;
-use planish_runtimes::tensorrt::{KernelSpecialization, LoadOptions, WeightStreamingBudget};
 use planish_runtimes::{NoBuilder, Unavailable};
 
 use planish_artifact::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
@@ -65,6 +69,7 @@ use planish_compiler::calibrate::FieldOfTable;
 use planish_compiler::engine::{OptionError, ProfileError};
 use planish_compiler::request::RequestError;
 use planish_measure::profile::Unprofiled;
+use runtime_options::{LibraryArguments, ProcessorArguments, RuntimeArguments};
 use signals::Interrupted;
 use terminal::{note, print, print_json, warn};
 
@@ -97,7 +102,7 @@ enum Command {
     Run(run::Arguments),
     Generate(generate::Arguments),
     Bench(Box<bench::Arguments>),
-    /// A process of `planish bench --isolate`
+    /// A process of `planish bench --set isolate`
     #[command(name = planish_measure::apart::WORKER, hide = true)]
     BenchWorker,
     Profile(profile::Arguments),
@@ -106,33 +111,7 @@ enum Command {
     Completions(completions::Arguments),
 }
 
-/// How the libraries of runtimes are found.
-#[derive(clap::Args)]
-#[command(next_help_heading = "Runtimes")]
-struct RuntimeArguments {
-    /// ONNX Runtime's shared library, or its folder [default: PLANISH_ORT_LIB, else the folder of the binary,
-    /// .deps/, the system]
-    #[arg(long, value_name = "PATH", global = true)]
-    ort_lib: Option<PathBuf>,
-    /// TensorRT's shared library, or its folder [default: PLANISH_TRT_LIB, beside the binary, .deps/, the
-    /// system]
-    #[arg(long, value_name = "PATH", global = true)]
-    trt_lib: Option<PathBuf>,
-}
-
-impl RuntimeArguments {
-    /// How runtimes are found.
-    fn settings(&self) -> RuntimeSettings {
-        RuntimeSettings {
-            ort_library: self.ort_lib.clone(),
-            trt_library: self.trt_lib.clone(),
-            engines: LoadOptions { warn, ..LoadOptions::default() },
-            ..RuntimeSettings::default()
-        }
-    }
-}
-
-/// Which runtime an artifact runs on.
+/// Which runtime an artifact runs on, and how.
 #[derive(clap::Args)]
 struct RunOn {
     /// The runtime that runs the artifact: ort, ort-cuda, trt, cuda, cuda-baseline,
@@ -140,45 +119,14 @@ struct RunOn {
     /// artifact of target trt runs on ort if it was compiled with --recipe engine.keep-onnx=true
     #[arg(long = "runtime", value_name = "NAME", value_parser = backend::runtime_named)]
     name: Option<MakeRuntime>,
-    /// Start each kernel by itself, not all of them as one recorded CUDA graph, on cuda, cuda-baseline, cuda-emulator and
-    /// trt
-    #[arg(long)]
-    no_cuda_graph: bool,
     #[command(flatten)]
-    engines: EngineLoading,
-}
-
-/// How engines are loaded.
-#[derive(clap::Args)]
-struct EngineLoading {
-    /// The weights on the GPU, for an engine built with --weight-streaming: -2 (all), -1 (as many as TensorRT chooses),
-    /// a share such as 25%, or a size such as 512M; the other weights stay in the memory of the host
-    #[arg(long, value_name = "BUDGET", default_value_t, allow_hyphen_values = true)]
-    weight_streaming_budget: WeightStreamingBudget,
-    /// When TensorRT-RTX compiles kernels for the shapes of a run: eager (in front of the first run of new shapes), lazy
-    /// (in the background; no CUDA graph is recorded) or none (never) [default: eager; generate: none, because the shapes
-    /// of each step are new]
-    #[arg(long, value_name = "WHEN")]
-    kernel_specialization: Option<KernelSpecialization>,
-}
-
-impl EngineLoading {
-    /// The same with what the user chose.
-    fn chosen(&self, engines: LoadOptions) -> LoadOptions {
-        LoadOptions {
-            weight_streaming_budget: self.weight_streaming_budget,
-            kernel_specialization: self.kernel_specialization.unwrap_or(engines.kernel_specialization),
-            ..engines
-        }
-    }
+    options: RuntimeArguments,
 }
 
 impl RunOn {
     /// How runtimes are found, with the choice of the user.
-    fn settings(&self, arguments: &RuntimeArguments) -> RuntimeSettings {
-        let settings = arguments.settings();
-        let engines = LoadOptions { cuda_graph: !self.no_cuda_graph, ..self.engines.chosen(settings.engines) };
-        RuntimeSettings { runtime: self.name, engines, ..settings }
+    fn settings(&self) -> RuntimeSettings {
+        RuntimeSettings { runtime: self.name, ..self.options.settings() }
     }
 }
 
@@ -204,12 +152,13 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     let mut command = if asks_for_summary { help::shortened(Cli::command()) } else { help::whole(Cli::command()) };
     let named = words.iter().skip(1).filter_map(|word| word.to_str()).find(|word| !word.starts_with('-'));
     let named = named.unwrap_or_default().to_owned();
-    let parsed = command.try_get_matches_from_mut(words).and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed = command.try_get_matches_from_mut(words);
     if let Some(replaced) = parsed.as_ref().err().and_then(|error| removed::replaced(&named, error)) {
         terminal::error(&replaced);
         return 2;
     }
-    let cli = match parsed.map_err(|error| error.format(&mut command)) {
+    let matches = parsed.map_err(|error| error.format(&mut command));
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             // Standard error may be closed too; the exit code still tells.

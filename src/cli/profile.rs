@@ -11,7 +11,7 @@ use planish_data::read_inputs;
 use planish_measure::inspect::Asked;
 use planish_measure::profile::{PartProfile, Profile, ProfileOptions, TimeShare, flame, profile, trace};
 
-use super::{RunOn, RuntimeArguments, note, overwrites, print, print_json};
+use super::{RunOn, note, overwrites, print, print_json};
 
 /// Show where the time of a run goes, by layer and by operator
 ///
@@ -59,8 +59,6 @@ pub(super) struct Arguments {
     json: bool,
     #[command(flatten)]
     run_on: RunOn,
-    #[command(flatten)]
-    runtime: RuntimeArguments,
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
@@ -74,7 +72,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         part: arguments.part.clone(),
         runs: arguments.runs,
         threads: arguments.threads.unwrap_or(0).into(),
-        settings: RuntimeSettings { sleeping: true, ..arguments.run_on.settings(&arguments.runtime) },
+        settings: RuntimeSettings { runtime: arguments.run_on.name, ..arguments.run_on.options.sleeping() },
         inputs: arguments.inputs.as_deref().map(read_inputs).transpose()?.unwrap_or_default(),
         seed: 0,
     };

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use planish_artifact::Artifact;
 use planish_compiler::engine::refit_engines;
 
-use super::{RuntimeArguments, print, short};
+use super::{LibraryArguments, print, short};
 
 /// Put the weights of an artifact's ONNX files into its engines
 ///
@@ -17,7 +17,7 @@ pub(super) struct Arguments {
     /// The artifact's folder
     artifact: PathBuf,
     #[command(flatten)]
-    runtime: RuntimeArguments,
+    runtime: LibraryArguments,
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {

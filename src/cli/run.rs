@@ -9,7 +9,7 @@ use planish_data::read_inputs;
 use planish_eval::Tensor;
 
 use super::threads::ThreadArguments;
-use super::{RunOn, RuntimeArguments, note, overwrites, print, terminal};
+use super::{RunOn, note, overwrites, print, terminal};
 
 /// Run an artifact on inputs from a file of tensors
 ///
@@ -38,16 +38,13 @@ pub(super) struct Arguments {
     threads: ThreadArguments,
     #[command(flatten)]
     run_on: RunOn,
-    #[command(flatten)]
-    runtime: RuntimeArguments,
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let outputs = [("--outputs", arguments.outputs.as_deref())];
     overwrites::check(outputs, [arguments.artifact.as_path()], [arguments.inputs.as_path()])?;
     let artifact = Artifact::open(&arguments.artifact)?;
-    let mut settings = arguments.run_on.settings(&arguments.runtime);
-    let threads = arguments.threads.settle(&mut settings);
+    let (threads, settings) = arguments.threads.settle(&arguments.run_on);
     let options = RunOptions { part: arguments.part, threads, settings };
     let inputs = read_inputs(&arguments.inputs)?;
     let outputs = artifact.run(inputs, &options, &mut note);

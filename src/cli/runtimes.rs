@@ -1,13 +1,14 @@
 //! `planish runtimes`.
 
 use anyhow::{Result, bail};
+use planish_artifact::backend::RuntimeSettings;
 use planish_runtimes::cuda::{Cuda, check_kernels, precompile_check};
 use planish_runtimes::tensorrt::{RUNTIME, builder};
 use planish_runtimes::{Description, Runtime};
 use serde::Serialize;
 
 use super::terminal::progress;
-use super::{RuntimeArguments, print, print_json};
+use super::{LibraryArguments, print, print_json};
 
 /// List the runtimes: the path of each, or why it is not available
 #[derive(clap::Args)]
@@ -23,7 +24,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "ARCHITECTURE", value_parser = architecture, conflicts_with_all = ["json", "test_kernels"])]
     compile_kernels: Option<String>,
     #[command(flatten)]
-    runtime: RuntimeArguments,
+    runtime: LibraryArguments,
 }
 
 /// A runtime with kernels of its own.
@@ -67,12 +68,12 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         let count = precompile_check(architecture)?;
         return print(&format!("{count} kernels for {architecture} are in the folder of caches\n"));
     }
-    let RuntimeArguments { ort_lib, trt_lib } = arguments.runtime;
-    let entries: Vec<Entry> = planish_runtimes::runtimes(ort_lib, trt_lib.clone())
+    let RuntimeSettings { ort_library, trt_library, .. } = arguments.runtime.settings();
+    let entries: Vec<Entry> = planish_runtimes::runtimes(ort_library, trt_library.clone())
         .iter()
         .map(|runtime| {
             let name = runtime.name();
-            let builder = (name == RUNTIME).then(|| builder(trt_lib.clone()).ok()).flatten();
+            let builder = (name == RUNTIME).then(|| builder(trt_library.clone()).ok()).flatten();
             let builder =
                 builder.map(|Description { product, version, location }| Builder { product, version, location });
             match runtime.check() {

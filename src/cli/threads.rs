@@ -1,37 +1,33 @@
-//! The options of how a runtime uses the processor.
+//! The number of threads where a person waits for what a command prints.
 
 use planish_artifact::backend::{Cores, RuntimeSettings};
 
+use super::RunOn;
+use super::runtime_options::Spin;
+
 /// The time for which idle threads poll where all cores are free. A step of a decoder has gaps of some ten microseconds between
 /// its products; polling longer gains nothing, and keeps a core busy while a person types.
-const POLLING: u32 = 100;
+const POLLING: Spin = Spin::Microseconds(100);
 
-/// How a runtime uses the processor.
+/// How many threads a runtime has.
 #[derive(clap::Args)]
 pub(super) struct ThreadArguments {
     /// The number of threads of the runtime [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// The microseconds for which an idle thread of ONNX Runtime polls for work before it sleeps; with 0 it sleeps at once.
-    /// Polling makes runs faster where cores are free, and slower where other programs need them [default: 100; 0 if other
-    /// programs are busy when the command starts]
-    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
-    spin: Option<u32>,
 }
 
 impl ThreadArguments {
-    /// The number of threads. Has the settings say how they wait for work.
-    pub(super) fn settle(&self, settings: &mut RuntimeSettings) -> usize {
-        let (threads, polling) = match (self.threads, self.spin) {
-            (Some(threads), Some(spin)) => (threads.into(), spin),
-            (threads, spin) => {
-                let cores = Cores::now();
-                let usual = if cores.are_free() { POLLING } else { 0 };
-                (threads.map_or(cores.usable, usize::from), spin.unwrap_or(usual))
-            }
-        };
-        settings.sleeping = polling == 0;
-        settings.polling_us = Some(polling);
-        threads
+    /// The number of threads, and the settings of a runtime. Unless the user says how idle threads wait, they poll where other
+    /// programs leave all cores free, and sleep elsewhere.
+    pub(super) fn settle(&self, run_on: &RunOn) -> (usize, RuntimeSettings) {
+        let settings = run_on.settings();
+        if let (Some(threads), Some(_)) = (self.threads, run_on.options.spin) {
+            return (threads.into(), settings);
+        }
+        let cores = Cores::now();
+        let threads = self.threads.map_or(cores.usable, usize::from);
+        let usual = if cores.are_free() { POLLING } else { Spin::Microseconds(0) };
+        (threads, run_on.options.spin.unwrap_or(usual).applied(settings))
     }
 }

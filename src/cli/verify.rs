@@ -14,7 +14,7 @@ use planish_data::{DataOptions, SAMPLES};
 
 use super::evaluate::Console;
 use super::heartbeat::Heartbeat;
-use super::{RunOn, RuntimeArguments, note, print, print_json};
+use super::{RunOn, note, print, print_json};
 
 /// Compare the outputs of an artifact with the outputs of its source; exit with 3 if they differ
 ///
@@ -68,8 +68,6 @@ pub(super) struct Arguments {
     json: bool,
     #[command(flatten)]
     run_on: RunOn,
-    #[command(flatten)]
-    runtime: RuntimeArguments,
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
@@ -79,7 +77,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         max_length: arguments.max_length.map(usize::try_from).transpose()?,
         threads: arguments.threads.unwrap_or(0).into(),
         replay: arguments.replay,
-        settings: arguments.run_on.settings(&arguments.runtime),
+        settings: arguments.run_on.settings(),
     };
     if arguments.data.is_some() {
         evaluate::check(&artifact)?;

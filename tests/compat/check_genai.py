@@ -93,7 +93,7 @@ def check_weights_of_4_bits(planish: Path, folder: Path, prompt: np.ndarray, len
     """The ids of both programs for one artifact, whose weights are rounded."""
     new = length - prompt.shape[1]
     ids = ",".join(map(str, prompt[0]))
-    options = ["--ids", ids, "--ignore-eos", "--max-new-tokens", str(new)]
+    options = ["--ids", ids, "--set=ignore_eos", "--max-new-tokens", str(new)]
     done = subprocess.run([planish, "generate", folder, *options], capture_output=True, text=True, check=True)
     own = [int(token) for token in done.stdout.strip().split(",")]
     # The library does not generate the end token before the full length, and goes on with another one.

@@ -25,13 +25,13 @@ fn artifacts_of_a_model_are_measured_together() {
     }
     let json = path("figures.json");
     let quick = [
-        "--no-peaks",
-        "--warmup",
-        "0",
-        "--time",
-        "0",
-        "--iterations",
-        "3",
+        "--set=peaks=false",
+        "--set",
+        "warmup=0",
+        "--set",
+        "time=0",
+        "--set",
+        "iterations=3",
         "--threads",
         "1",
         "--seq",
@@ -70,13 +70,13 @@ fn the_precision_of_quantized_artifacts_is_named() {
     let (out, json) = (folder.path().join("out"), folder.path().join("figures.json"));
     planish_compile(&golden("bert"), &out, &["--int8"]).succeeds();
     let quick = [
-        "--no-peaks",
-        "--warmup",
-        "0",
-        "--time",
-        "0",
-        "--iterations",
-        "1",
+        "--set=peaks=false",
+        "--set",
+        "warmup=0",
+        "--set",
+        "time=0",
+        "--set",
+        "iterations=1",
         "--threads",
         "1",
         "--seq",
@@ -95,14 +95,14 @@ fn arguments_are_checked_first() {
     let folder = scratch();
     let (missing, file) = (folder.path().join("missing"), folder.path().join("no/figures.json"));
     let bench = |more: &[&str]| planish([&["bench", text(&missing)], more].concat());
-    bench(&["--no-peaks", "--warmup", "0", "--time", "0", "--iterations", "0"])
-        .exits(2, &["--time 0 and --iterations 0"]);
-    bench(&["--time=-1"]).exits(2, &["--time"]);
+    bench(&["--set=peaks=false", "--set", "warmup=0", "--set", "time=0", "--set", "iterations=0"])
+        .exits(2, &["--set time=0,iterations=0"]);
+    bench(&["--set=time=-1"]).exits(2, &["--set time=-1"]);
     bench(&["--batch", "0"]).exits(2, &["--batch"]);
     bench(&["--batch", "2000000"]).exits(2, &["--batch", "expected a number from 1 to 1048576"]);
     bench(&["--seq", "8-4"]).exits(2, &["--seq", "a range goes up"]);
     bench(&["--seq", "1-8*1"]).exits(2, &["--seq", "a range goes up"]);
-    bench(&["--interval", "200%"]).exits(2, &["--interval", "expected a share"]);
+    bench(&["--set", "interval=200%"]).exits(2, &["--set interval=200%", "expected a share"]);
     bench(&["--json", text(&file)]).exits(1, &["cannot write", "figures.json", "No such file"]);
     bench(&["--json", text(folder.path())]).exits(1, &["cannot write", "is a directory"]);
     bench(&["--json", "/proc/figures.json"]).exits(1, &["cannot write /proc/figures.json"]);
@@ -118,7 +118,18 @@ fn runs(model: &str, lengths: &str) -> Vec<(String, u64, u64)> {
     let (_folder, out) = artifact(model);
     let reference = golden(model);
     let bench = ["bench", text(&out), "--reference", text(&reference), "--batch", "2", "--seq", lengths];
-    let quick = ["--no-peaks", "--warmup", "0", "--time", "0", "--iterations", "3", "--threads", "1", "--json"];
+    let quick = [
+        "--set=peaks=false",
+        "--set",
+        "warmup=0",
+        "--set",
+        "time=0",
+        "--set",
+        "iterations=3",
+        "--threads",
+        "1",
+        "--json",
+    ];
     let done = planish([&bench[..], &quick].concat()).exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     let run = |cell: &Value| {
@@ -162,14 +173,14 @@ fn images_have_no_sequence_length() {
     let (_folder, out) = artifact("vit");
     let reference = golden("vit");
     let bench =
-        ["bench", text(&out), "--reference", text(&reference), "--batch", "1,2", "--time", "0", "--threads", "1"];
-    let table = planish([&bench[..], &["--iterations", "3"]].concat())
+        ["bench", text(&out), "--reference", text(&reference), "--batch", "1,2", "--set", "time=0", "--threads", "1"];
+    let table = planish([&bench[..], &["--set", "iterations=3"]].concat())
         .exits(0, &["1 of 2: out (ort, batch of ", "2 of 2: out (ort, batch of "])
         .stdout;
     let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).collect();
     let row: Vec<&str> = rows[1].split('|').map(str::trim).collect();
     assert!(!table.contains("seq") && !table.contains("tok/s") && row[2] == "1", "{table}");
-    let more = ["--iterations", "3", "--json", "--seq", "4,8"];
+    let more = ["--set", "iterations=3", "--json", "--seq", "4,8"];
     let done = planish([&bench[..], &more].concat()).exits(0, &["warning: --seq has no effect on", "no sequences"]);
     assert_eq!(done.stdout.lines().count(), 1, "one line, where no terminal is");
     assert!(!done.stderr.contains("note: "), "the document has the warnings: {}", done.stderr);
@@ -191,13 +202,13 @@ fn each_artifact_is_held_against_its_own_reference() {
         "bench",
         text(&bert),
         text(&vit),
-        "--no-peaks",
-        "--warmup",
-        "0",
-        "--time",
-        "0",
-        "--iterations",
-        "3",
+        "--set=peaks=false",
+        "--set",
+        "warmup=0",
+        "--set",
+        "time=0",
+        "--set",
+        "iterations=3",
         "--reference",
         text(&second),
     ];
@@ -225,7 +236,7 @@ fn a_part_that_is_wrong_has_no_speed() {
     bytes[at..at + 4].copy_from_slice(&5f32.to_le_bytes());
     fs::write(&path, bytes).unwrap();
     let reference = golden("bart");
-    let bench = ["bench", text(&out), "--reference", text(&reference), "--seq", "6", "--time", "0"];
+    let bench = ["bench", text(&out), "--reference", text(&reference), "--seq", "6", "--set", "time=0"];
     let done = planish(bench).exits(3, &["out, decoder_with_past_model, 1 x 6: logits: max relative error"]);
     let rows = done.stdout.lines().filter(|line| line.starts_with("| out"));
     assert_eq!(rows.map(|row| row.contains(" failed |")).collect::<Vec<_>>(), [false, false, true], "{}", done.stdout);
@@ -239,15 +250,27 @@ pub(crate) fn cells(stdout: &str) -> Vec<[String; 4]> {
     cells.map(|c| [text(&c["model"]["id"]), text(&c["backend"]), text(&c["precision"]), text(&c["status"])]).collect()
 }
 
-pub(crate) const QUICK: [&str; 12] =
-    ["--seq", "4", "--time", "0", "--warmup", "0", "--iterations", "2", "--threads", "1", "--no-peaks", "--json"];
+pub(crate) const QUICK: [&str; 12] = [
+    "--seq",
+    "4",
+    "--set",
+    "time=0",
+    "--set",
+    "warmup=0",
+    "--set",
+    "iterations=2",
+    "--threads",
+    "1",
+    "--set=peaks=false",
+    "--json",
+];
 
 #[test]
 fn sizes_are_numbers_and_ranges() {
     let (_folder, out) = artifact("bert");
     let model = golden("bert");
     let bench = ["bench", text(&out), "--reference", text(&model), "--batch", "1-4*2,5-7+2", "--seq", "3-4"];
-    let quick = ["--time", "0", "--warmup", "0", "--iterations", "1", "--no-peaks", "--json"];
+    let quick = ["--set", "time=0", "--set", "warmup=0", "--set", "iterations=1", "--set=peaks=false", "--json"];
     let done = planish([&bench[..], &quick].concat()).exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     let size = |cell: &Value, name: &str| cell["shape"][name].as_u64().unwrap();
@@ -261,7 +284,7 @@ fn sizes_are_numbers_and_ranges() {
 fn operators_have_times_and_nodes_a_provider() {
     let (_folder, out) = artifact("gpt2");
     let model = golden("gpt2");
-    let bench = ["bench", text(&out), "--reference", text(&model), "--operators"];
+    let bench = ["bench", text(&out), "--reference", text(&model), "--set=operators"];
     let done = planish([&bench[..], &QUICK].concat()).exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     let cells = document["cells"].as_array().unwrap();
@@ -295,8 +318,18 @@ fn inputs_that_cannot_be_guessed_are_given() {
     let inputs = folder.path().join("inputs.safetensors");
     let x = || Stored { dtype: safetensors::Dtype::F32, shape: vec![3, 1, 4], bytes: vec![0; 48] };
     write_tensors(&inputs, &["x", "r"].map(|name| (name.to_owned(), x())).into());
-    let quick =
-        ["--no-peaks", "--warmup", "0", "--time", "0", "--iterations", "2", "--json", "--inputs", text(&inputs)];
+    let quick = [
+        "--set=peaks=false",
+        "--set",
+        "warmup=0",
+        "--set",
+        "time=0",
+        "--set",
+        "iterations=2",
+        "--json",
+        "--inputs",
+        text(&inputs),
+    ];
     let done = planish([&["bench", text(&file)], &quick[..]].concat());
     let done = done.exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();

@@ -22,7 +22,7 @@ fn checkpoints_are_compiled_in_the_forms_that_are_named() {
     ];
     assert_eq!(cells(&done.stdout), expected);
     planish(["bench", text(&model), "--precision", "int2"]).exits(2, &["--precision", "there are unfused, f32, fp16"]);
-    planish(["bench", text(&model), "--precision", "int8"]).exits(1, &["needs data", "--calibrate"]);
+    planish(["bench", text(&model), "--precision", "int8"]).exits(1, &["needs data", "--set calibrate=FILE"]);
     planish(["bench", text(&model), "--runtime", "trt"]).exits(1, &["planish compile first"]);
 }
 
@@ -97,7 +97,7 @@ fn a_comparison_has_the_usual_forms_and_their_accuracy_on_data() {
     }
     // Without data static INT8 is left out.
     let done = planish([&["bench", "--compare", text(&model)], &QUICK[..]].concat());
-    let done = done.exits(0, &["warning: bert-ort-int8 is left out", "--calibrate or --data"]);
+    let done = done.exits(0, &["warning: bert-ort-int8 is left out", "--set calibrate=FILE or --data"]);
     assert_eq!(cells(&done.stdout).len(), 6);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     let advice = &document["recommendations"][0];

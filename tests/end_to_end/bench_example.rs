@@ -212,8 +212,7 @@ pub(crate) fn document(seed: u64) -> Document {
             }
             let hostile = Artifact { id: "<script>alert(1)</script>", ..ARTIFACTS[1] };
             let cell = encode(random, &hostile, ("trt", 1.0), batch, seq);
-            let reason =
-                "TensorRT is not available: libnvinfer.so.11 & its parser <b>were not found</b>; give --trt-lib";
+            let reason = "TensorRT is not available: libnvinfer.so.11 & its parser <b>were not found</b>; give --runtime-option trt-lib=PATH";
             cells.push(without_speed(Status::Unavailable, reason, cell));
         }
     }

@@ -59,23 +59,28 @@ fn a_report_of_little_says_what_is_missing() {
     let [html, csv, json] = ["a.html", "a.csv", "a.json"].map(|name| folder.path().join(name));
     let reference = golden("bert");
     let quick = [
-        "--time",
-        "0",
-        "--iterations",
-        "3",
+        "--set",
+        "time=0",
+        "--set",
+        "iterations=3",
         "--threads",
         "1",
         "--seq",
         "4",
-        "--no-peaks",
+        "--set=peaks=false",
         "--reference",
         text(&reference),
     ];
     let files = ["--html", text(&html), "--csv", text(&csv), "--json", text(&json)];
     planish([&["bench", text(&out)][..], &quick, &files].concat()).exits(0, &[]);
     let page = fs::read_to_string(&html).unwrap();
-    let missing =
-        ["--compare MODEL", "--operators measures", "--no-peaks leaves", "--isolate measures", "--data FILE measures"];
+    let missing = [
+        "--compare MODEL",
+        "--set operators measures",
+        "--set peaks=false leaves",
+        "--set isolate measures",
+        "--data FILE measures",
+    ];
     let help = planish(["bench", "--help"]).exits(0, &[]).stdout;
     for sentence in missing {
         assert!(page.contains(sentence), "{sentence}");

@@ -1,4 +1,4 @@
-//! `planish bench --workload` and `--isolate`: generation, texts of different lengths, processes of their own.
+//! `planish bench --workload` and `--set isolate`: generation, texts of different lengths, processes of their own.
 
 use std::fs;
 
@@ -18,7 +18,16 @@ fn has_memory_of_its_own(cell: &Value) {
 fn generation_is_measured_in_processes_of_their_own() {
     for name in ["gpt2", "bart"] {
         let model = golden(name);
-        let bench = ["bench", text(&model), "--workload", "generate", "--new-tokens", "3", "--isolate", "--uncached"];
+        let bench = [
+            "bench",
+            text(&model),
+            "--workload",
+            "generate",
+            "--set",
+            "new-tokens=3",
+            "--set=isolate",
+            "--set=uncached",
+        ];
         let done = planish([&bench[..], &QUICK].concat()).exits(0, &["1 of 2", "2 of 2"]);
         let document: Value = serde_json::from_str(&done.stdout).unwrap();
         for (cell, cache) in document["cells"].as_array().unwrap().iter().zip([true, false]) {
@@ -28,7 +37,7 @@ fn generation_is_measured_in_processes_of_their_own() {
         }
     }
     let model = golden("bert");
-    let load = ["bench", text(&model), "--workload", "load", "--isolate"];
+    let load = ["bench", text(&model), "--workload", "load", "--set=isolate"];
     planish(load).exits(2, &["--workload load always has processes of its own"]);
 }
 
@@ -36,7 +45,7 @@ fn generation_is_measured_in_processes_of_their_own() {
 fn a_contestant_in_a_process_of_its_own_has_a_peak_of_memory() {
     let (_folder, out) = artifact("bert");
     let model = golden("bert");
-    let bench = ["bench", text(&out), "--reference", text(&model), "--isolate"];
+    let bench = ["bench", text(&out), "--reference", text(&model), "--set=isolate"];
     let done = planish([&bench[..], &QUICK].concat()).exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     let cell = &document["cells"][0];
@@ -70,10 +79,10 @@ fn a_decoder_that_is_wrong_is_not_measured_while_it_generates() {
 #[test]
 fn generation_is_measured_with_and_without_the_cache() {
     let model = golden("gpt2");
-    let bench = ["bench", text(&model), "--workload", "generate", "--new-tokens", "5", "--uncached"];
+    let bench = ["bench", text(&model), "--workload", "generate", "--set", "new-tokens=5", "--set=uncached"];
     let cached = planish([&bench[..6], &QUICK].concat()).exits(0, &["1 of 1"]);
     assert_eq!(cells(&cached.stdout).len(), 1, "the pass without the cache is for those who ask for it");
-    planish(["bench", text(&model), "--uncached"]).exits(2, &["--uncached is for --workload generate"]);
+    planish(["bench", text(&model), "--set=uncached"]).exits(2, &["--set uncached is for --workload generate"]);
     // One session serves all shapes: they have the time of one loading, and of its first run.
     let two = planish([&bench[..], &["--batch", "1,2"], &QUICK[2..]].concat()).exits(0, &["4 of 4"]);
     let two: Value = serde_json::from_str(&two.stdout).unwrap();
@@ -99,12 +108,12 @@ fn generation_is_measured_with_and_without_the_cache() {
     let work = |at: usize, name: &str| cells[at]["work"][name].as_u64().unwrap();
     assert!(work(0, "flops") < work(1, "flops") && work(0, "bytes") > 5 * 100_000, "{document}");
     // The model takes 32 tokens.
-    let long = [&bench[..4], &["--new-tokens", "4000"], &QUICK].concat();
-    planish(long).exits(2, &["--seq 4 with --new-tokens 4000", "takes at most"]);
+    let long = [&bench[..4], &["--set", "new-tokens=4000"], &QUICK].concat();
+    planish(long).exits(2, &["--seq 4 with --set new-tokens=4000", "takes at most"]);
     let wrong = |more: &[&str]| planish([&bench[..4], more].concat());
-    wrong(&["--new-tokens", "1"]).exits(2, &["--new-tokens is at least 2"]);
-    wrong(&["--operators"]).exits(2, &["--operators is for --workload encode"]);
-    let few = ["--workload", "generate", "--new-tokens", "4"];
+    wrong(&["--set", "new-tokens=1"]).exits(2, &["new-tokens=1: expected a whole number from 2"]);
+    wrong(&["--set=operators"]).exits(2, &["--set operators is for --workload encode"]);
+    let few = ["--workload", "generate", "--set", "new-tokens=4"];
     planish([&["bench", text(&golden("bert"))], &few[..]].concat()).exits(1, &["cannot generate"]);
 }
 
@@ -121,7 +130,7 @@ fn texts_of_different_lengths_are_measured_in_two_orders() {
     write_tensors(&data, &inputs.map(|(name, value)| (name.to_owned(), tensor(value))).into());
     let model = golden("bert");
     let bench = ["bench", text(&model), "--workload", "lengths", "--data", text(&data), "--batch", "2"];
-    let quick = ["--no-peaks", "--warmup", "0", "--time", "0", "--iterations", "1", "--json"];
+    let quick = ["--set=peaks=false", "--set", "warmup=0", "--set", "time=0", "--set", "iterations=1", "--json"];
     let done = planish([&bench[..], &quick].concat()).exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     for (cell, batches) in document["cells"].as_array().unwrap().iter().zip(["arrival", "buckets"]) {
@@ -140,7 +149,7 @@ fn texts_of_different_lengths_are_measured_in_two_orders() {
     let document_of_decoder: Value = serde_json::from_str(&done.stdout).unwrap();
     assert_eq!(document_of_decoder["cells"][0]["padding"]["real"], 30);
     // The batches are the same, and so is the work, in a process of its own.
-    let apart = planish([&bench[..], &quick[..], &["--isolate"]].concat()).exits(0, &[]);
+    let apart = planish([&bench[..], &quick[..], &["--set=isolate"]].concat()).exits(0, &[]);
     let apart: Value = serde_json::from_str(&apart.stdout).unwrap();
     for (cell, here) in apart["cells"].as_array().unwrap().iter().zip(document["cells"].as_array().unwrap()) {
         assert_eq!((&cell["padding"], &cell["work"]), (&here["padding"], &here["work"]), "{cell}");

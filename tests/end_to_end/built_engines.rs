@@ -47,7 +47,7 @@ fn an_artifact_has_an_engine_in_place_of_its_graph() {
     if devices().is_err() {
         planish(["refit-engine", text(&out)]).exits(4, &["cannot put weights", "there is no CUDA driver"]);
     }
-    planish(["refit-engine", text(&out), "--trt-lib", "/nonexistent"]).exits(4, &["no TensorRT-RTX"]);
+    planish(["refit-engine", text(&out), "--runtime-option", "trt-lib=/nonexistent"]).exits(4, &["no TensorRT-RTX"]);
     assert_eq!((names(folder.path()), names(&out)), (vec!["out".to_owned()], before));
 }
 
@@ -60,7 +60,7 @@ fn options_of_the_other_product_are_refused_by_name() {
     compiled("bert", &out, &["--recipe=engine.hardware-compatibility=hopper"])
         .exits(2, &["there are none, ampere+, same"]);
     assert_eq!(names(folder.path()), [""; 0]);
-    planish(["bench", "--weight-streaming-budget", "200%"]).exits(2, &["a share such as 25%"]);
+    planish(["bench", "--runtime-option", "weight-streaming-budget=200%"]).exits(2, &["a share such as 25%"]);
 }
 
 /// Attention without a cache is one kernel between casts to float32; with a cache it is two products in float32.

@@ -28,14 +28,14 @@ fn the_ids_are_those_of_a_cache_that_is_copied() {
         let greedy = stored(name, "out.greedy");
         // The golden was generated without the cache where frequencies change with each token.
         if name != "llama-dynamic" {
-            let more = ["--ids", &list(&prompt), "--ignore-eos", "--max-new-tokens"];
+            let more = ["--ids", &list(&prompt), "--set=ignore_eos", "--max-new-tokens"];
             let count = (greedy.len() - prompt.len()).to_string();
             let new = &greedy[prompt.len()..];
             assert_eq!(ids(&out, &[&more[..], &[&count]].concat()), json!(new), "{name}");
         }
         let prompts = [list(&prompt[..3]), list(&prompt), list(&prompt[4..6])];
         let prompts: Vec<&str> = prompts.iter().flat_map(|prompt| ["--ids", prompt]).collect();
-        for search in [&[][..], &["--ignore-eos"], &["--beams", "3"]] {
+        for search in [&[][..], &["--set=ignore_eos"], &["--set", "num_beams=3"]] {
             let more = [&["--max-new-tokens", "24"][..], search, &prompts].concat();
             assert_eq!(ids(&out, &more), ids(&copying, &more), "{name} {search:?}");
         }
@@ -52,7 +52,7 @@ fn the_ids_of_gpt2_are_those_of_a_cache_that_is_copied() {
     let (_folder, out) = artifact(&model, &["--cache", "in-place", "--verify"]);
     let (_other, copying) = artifact(&model, &[]);
     for more in [&["--ids", "5,6,7,8,9"][..], &["--ids", "5,6,7,8,9", "--ids", "3,4", "--ids", "11"]] {
-        let more = [&["--max-new-tokens", "40", "--ignore-eos"], more].concat();
+        let more = [&["--max-new-tokens", "40", "--set=ignore_eos"], more].concat();
         assert_eq!(ids(&out, &more), ids(&copying, &more));
     }
 }
@@ -158,6 +158,6 @@ fn a_graph_that_appends_in_place_keeps_its_form() {
     let (_other, again) = artifact(&out.join("model.onnx"), &["--task", "text-generation", "--verify"]);
     let manifest: Value = serde_json::from_slice(&std::fs::read(again.join("planish.json")).unwrap()).unwrap();
     assert_eq!(manifest["cache_in_place"], json!(true));
-    let prompts = ["--ids", "5,6,7", "--ids", "8", "--max-new-tokens", "8", "--ignore-eos"];
+    let prompts = ["--ids", "5,6,7", "--ids", "8", "--max-new-tokens", "8", "--set=ignore_eos"];
     assert_eq!(ids(&again, &prompts), ids(&out, &prompts));
 }

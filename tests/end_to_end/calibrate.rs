@@ -331,7 +331,7 @@ fn what_cannot_be_run_says_why() {
     let ids = stored_inputs("bert", &["attention_mask"], folder.path());
     fails(&bert, &ids, &[], &["the input `input_ids` is missing"]);
     fails(&golden("gpt2"), &ids, &["--runtime", "reference"], &["the inputs `input_ids`, `position_ids` are missing"]);
-    let done = planish_calibrate(&bert, &lines, &["--ort-lib", "/nowhere"]).0;
+    let done = planish_calibrate(&bert, &lines, &["--runtime-option", "ort-lib=/nowhere"]).0;
     done.exits(4, &["the runtime `ort` is unavailable"]);
     let t5 = stored_inputs("t5", &["input_ids", "attention_mask"], folder.path());
     fails(&golden("t5"), &t5, &[], &["the input `decoder_input_ids` is missing"]);

@@ -42,7 +42,7 @@ fn a_text_ends_before_a_string_that_stops_it() {
     let folder = scratch();
     let out = with_tokenizer(folder.path());
     let common =
-        ["--prompt", "w7 w134 w56", "--max-new-tokens", "24", "--ignore-eos", "--temperature", "3", "--top-k", "0"];
+        ["--prompt", "w7 w134 w56", "--max-new-tokens", "24", "--set=ignore_eos", "--temperature", "3", "--top-k", "0"];
     let whole = document(&out, &common);
     let all = words(&whole["text"]);
     // Words of two tokens, the space between them included.
@@ -67,7 +67,8 @@ fn a_text_ends_before_a_string_that_stops_it() {
     assert_eq!(document(&out, &[&common[..], &["--stop", "nowhere"]].concat())["text"], whole["text"]);
     generate(&out, &["--ids", "5"]).exits(1, &["could end with a string of stop_strings"]);
     generate(&out, &["--prompt", "w5", "--stop", ""]).exits(2, &["--stop", "empty"]);
-    generate(&out, &["--prompt", "w5", "--stop", "a", "--beams", "2"]).exits(2, &["cannot be used with"]);
+    generate(&out, &["--prompt", "w5", "--stop", "a", "--set", "num_beams=2"])
+        .exits(2, &["--stop is not for a beam search"]);
     generate(&out, &["--ids", "5", "--stop", "a"]).exits(2, &["cannot be used with"]);
 }
 
@@ -97,7 +98,7 @@ fn bytes_of_characters_are_streamed_whole() {
     for seed in 0..4 {
         let seed = seed.to_string();
         let common =
-            ["--prompt", "w7", "--max-new-tokens", "30", "--ignore-eos", "--temperature", "9", "--seed", &seed];
+            ["--prompt", "w7", "--max-new-tokens", "30", "--set=ignore_eos", "--temperature", "9", "--seed", &seed];
         let text = document(&out, &common)["text"].as_str().unwrap().to_owned();
         // The harness refuses output that is not UTF-8.
         assert_eq!(generate(&out, &common).exits(0, &[]).stdout, text + "\n");
@@ -108,7 +109,7 @@ fn bytes_of_characters_are_streamed_whole() {
 fn a_prompt_comes_from_standard_input() {
     let folder = scratch();
     let out = conversing(folder.path());
-    let more = ["--max-new-tokens", "5", "--ignore-eos", "--prompt"];
+    let more = ["--max-new-tokens", "5", "--set=ignore_eos", "--prompt"];
     let ids = |done: Done| serde_json::from_str::<Value>(&done.succeeds().stdout).unwrap()["ids"].take();
     let given = document(&out, &[&more[..], &["w7 w134\nw56"]].concat())["ids"].take();
     for input in ["w7 w134\nw56", "w7 w134\nw56\n", "w7 w134\nw56\r\n"] {
@@ -127,8 +128,8 @@ fn a_conversation_goes_on_from_what_was_said() {
     let folder = scratch();
     let out = conversing(folder.path());
     for cache in ["copy", "none"] {
-        let settings = ["--max-new-tokens", "6", "--ignore-eos"];
-        let caching = if cache == "none" { &["--no-cache"][..] } else { &[] };
+        let settings = ["--max-new-tokens", "6", "--set=ignore_eos"];
+        let caching = if cache == "none" { &["--set=use_cache=false"][..] } else { &[] };
         let chat = [&settings[..], caching, &["--chat", "--json", "--system", "w11 w12"]].concat();
         let done = typed(&out, &chat, b"w5 w6\n\nw20\nw21 w22").succeeds();
         let answers: Vec<Value> = done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -152,7 +153,7 @@ fn a_conversation_goes_on_from_what_was_said() {
         assert!(answers[0]["speed"]["loading_s"].is_number() && answers[1]["speed"]["loading_s"].is_null());
     }
     // As text: an answer a line, and nothing else where nobody types.
-    let more = ["--max-new-tokens", "2", "--ignore-eos", "--chat"];
+    let more = ["--max-new-tokens", "2", "--set=ignore_eos", "--chat"];
     let done = typed(&out, &more, b"w5\nw6\n").succeeds();
     assert_eq!(done.stdout.lines().count(), 2);
     assert_eq!(typed(&out, &more, b"").succeeds().stdout, "");
@@ -164,7 +165,7 @@ fn a_conversation_that_gets_too_long_loses_its_beginning() {
     let folder = scratch();
     let out = conversing(folder.path());
     let long = vec!["w5"; 24].join(" ") + "\n";
-    let more = ["--max-new-tokens", "8", "--ignore-eos", "--chat", "--json"];
+    let more = ["--max-new-tokens", "8", "--set=ignore_eos", "--chat", "--json"];
     let done = typed(&out, &more, long.repeat(3).as_bytes()).exits(0, &["note: the 2 oldest messages are left out"]);
     let tokens = |line: &str| serde_json::from_str::<Value>(line).unwrap()["speed"]["prompt_tokens"].as_u64().unwrap();
     assert!(done.stdout.lines().map(tokens).all(|tokens| tokens <= 64 - 8), "{}", done.stdout);
@@ -178,7 +179,7 @@ fn conversations_that_cannot_be_are_refused() {
     let out = conversing(folder.path());
     generate(&out, &[]).exits(2, &["--prompt", "--ids", "--chat"]);
     generate(&out, &["--prompt", "w5", "--system", "w6"]).exits(2, &["--chat"]);
-    generate(&out, &["--chat", "--beams", "2"]).exits(1, &["2 beams", "--greedy"]);
+    generate(&out, &["--chat", "--set", "num_beams=2"]).exits(1, &["2 beams", "--greedy"]);
     std::fs::write(out.join("chat_template.jinja"), "{{ raise_exception('no ' ~ messages[0].role) }}").unwrap();
     typed(&out, &["--chat", "--system", "w6"], b"w5\n").exits(1, &["no system"]);
     std::fs::remove_file(out.join("chat_template.jinja")).unwrap();
@@ -191,7 +192,7 @@ fn endless(out: &Path) -> Child {
     let arguments =
         ["--default-signal=INT", env!("CARGO_BIN_EXE_planish"), "generate", out, "--chat", "--threads", "1"];
     let mut command = std::process::Command::new("env");
-    command.args(arguments).args(["--ignore-eos", "--no-cache", "--max-new-tokens", "1000000"]);
+    command.args(arguments).args(["--set=ignore_eos", "--set=use_cache=false", "--max-new-tokens", "1000000"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 

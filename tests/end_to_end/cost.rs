@@ -1,4 +1,4 @@
-//! `planish inspect --cost`: floating-point operations against closed formulas, and memory.
+//! `planish inspect --show cost`: floating-point operations against closed formulas, and memory.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::{artifact, golden, planish, repository, text};
 
 fn cost(model: &Path, arguments: &[&str]) -> Value {
-    let done = planish([&["inspect", "--cost", "--json", text(model)], arguments].concat()).succeeds();
+    let done = planish([&["inspect", "--show", "cost", "--json", text(model)], arguments].concat()).succeeds();
     serde_json::from_str(&done.stdout).unwrap()
 }
 
@@ -166,7 +166,7 @@ fn memory_is_planned_and_types_have_shares() {
 #[test]
 fn sizes_that_a_model_does_not_take_are_refused() {
     let refused = |model: &Path, arguments: &[&str], parts: &[&str]| {
-        planish([&["inspect", text(model), "--cost"], arguments].concat()).exits(2, parts);
+        planish([&["inspect", text(model), "--show", "cost"], arguments].concat()).exits(2, parts);
     };
     refused(&golden("bert"), &["--batch", "0"], &["--batch is at least 1"]);
     refused(&golden("bert"), &["--seq", "33"], &["takes at most 32 tokens", "ask for 33"]);
@@ -176,15 +176,16 @@ fn sizes_that_a_model_does_not_take_are_refused() {
         &["--past has no effect", "input_ids: i64[batch_size, sequence_length]"],
     );
     refused(&golden("vit"), &["--seq", "8"], &["--seq has no effect", "pixel_values"]);
-    refused(&golden("bert"), &["--memory-plan"], &["cannot be used with"]);
+    refused(&golden("bert"), &["--svg", "x.svg"], &["cannot be used with"]);
     let huge = ["--batch", "9223372036854775807", "--seq", "1"];
     refused(&golden("bert"), &huge, &["more operations or bytes than 64 bits count"]);
 }
 
 #[test]
 fn the_largest_batch_fits_and_one_row_more_does_not() {
-    let largest =
-        |memory: &str| cost(&golden("gpt2"), &["--seq", "8", "--past", "4", "--memory", memory])["largest"].clone();
+    let largest = |memory: &str| {
+        cost(&golden("gpt2"), &["--seq", "8", "--past", "4", &format!("--estimate=memory={memory}")])["largest"].clone()
+    };
     let total = |found: &Value| -> u64 {
         let needs = found["needs"].as_object().unwrap();
         assert!(needs.values().all(|bytes| bytes.as_u64().unwrap() > 0), "{found}");
@@ -200,11 +201,14 @@ fn the_largest_batch_fits_and_one_row_more_does_not() {
     assert!(none["batch"] == 0 && total(&none) > 1000, "{none}");
 
     let refused = |memory: &str, part: &str| {
-        planish(["inspect", text(&golden("bert")), "--cost", "--memory", memory]).exits(2, &[part]);
+        planish(["inspect", text(&golden("bert")), "--estimate", &format!("memory={memory}")]).exits(2, &[part]);
     };
     refused("0", "expected a size");
     refused("many", "expected a size");
-    planish(["inspect", text(&golden("bert")), "--memory", "1G"]).exits(2, &["--cost"]);
+    let bert = golden("bert");
+    planish(["inspect", text(&bert), "--show", "fusion", "--estimate", "memory=1G"]).exits(2, &["add --show cost"]);
+    planish(["inspect", text(&bert), "--svg", "x.svg", "--estimate", "memory=1G"]).exits(2, &["add --show cost"]);
+    planish(["inspect", text(&bert), "--estimate", "confirm"]).exits(2, &["add memory=SIZE"]);
 }
 
 /// The estimate is what the system counts for a process that runs the batch: within 10 %, most of it activations.
@@ -213,7 +217,7 @@ fn the_largest_batch_is_confirmed_by_a_run() {
     const MEMORY: u64 = 256 << 20;
     let (_folder, out) = artifact("bert");
     let memory = MEMORY.to_string();
-    let found = cost(&out, &["--seq", "32", "--batch", "7", "--memory", &memory, "--confirm"]);
+    let found = cost(&out, &["--seq", "32", "--batch", "7", "--estimate", &format!("memory={memory},confirm")]);
     let (largest, confirmed) = (&found["largest"], &found["confirmed"]);
     let (estimate, resident) = (largest["total"].as_f64().unwrap(), confirmed["resident"].as_f64().unwrap());
     assert_eq!((&confirmed["fits"], &confirmed["reason"]), (&json!(true), &Value::Null), "{found}");
@@ -226,15 +230,15 @@ fn the_largest_batch_is_confirmed_by_a_run() {
     assert_eq!(few["batch"], 7);
     assert!(few["total"].as_u64().unwrap() >= process[2] && few["total"].as_f64().unwrap() < estimate, "{found}");
     // The process alone needs more than this.
-    let none = cost(&out, &["--memory", "4M", "--confirm"]);
+    let none = cost(&out, &["--estimate", "memory=4M,confirm"]);
     assert_eq!((&none["largest"]["batch"], &none["confirmed"]["reason"]), (&json!(0), &json!("one row does not fit")));
-    let checkpoint = cost(&golden("bert"), &["--memory", "4M", "--confirm"]);
+    let checkpoint = cost(&golden("bert"), &["--estimate", "memory=4M,confirm"]);
     for reason in [&checkpoint["confirmed"]["reason"], &checkpoint["largest"]["unmeasured"]] {
         assert!(reason.as_str().unwrap().contains("compile it first"), "{checkpoint}");
     }
-    let huge = cost(&out, &["--memory", "8000000GiB", "--confirm"]);
+    let huge = cost(&out, &["--estimate", "memory=8000000GiB,confirm"]);
     assert!(huge["confirmed"]["reason"].as_str().unwrap().contains("free"), "{huge}");
-    let text = planish(["inspect", text(&out), "--cost", "--memory", "1G"]).succeeds();
+    let text = planish(["inspect", text(&out), "--estimate", "memory=1G"]).succeeds();
     let text = text.stdout;
     for part in
         ["a run of 1 row needs", "rows fit in 1.1 GB, with", "measured: a process has", "not confirmed by a run"]
@@ -245,7 +249,7 @@ fn the_largest_batch_is_confirmed_by_a_run() {
 
 #[test]
 fn training_takes_what_the_formulas_give() {
-    let arguments = ["--batch", "2", "--seq", "16", "--training", "--tokens", "1G", "--machine-flops", "312T"];
+    let arguments = ["--batch", "2", "--seq", "16", "--estimate", "training,tokens=1G,machine-flops=312T"];
     let part = cost(&golden("bert"), &arguments);
     let (training, parameters) = (&part["training"], part["parts"][0]["parameters"].as_f64().unwrap());
     assert_eq!(training["flops"], 6.0 * parameters * 1e9);
@@ -263,20 +267,39 @@ fn training_takes_what_the_formulas_give() {
     // The graphs of other exporters have the same layers, and parts that share a table have it once.
     let exported = cost(&repository().join("fixtures/graphs/optimum-bert/model.onnx"), &arguments);
     assert_eq!(exported["training"]["activations"], *activations);
-    let parts = cost(&golden("t5"), &["--training"]);
+    let parts = cost(&golden("t5"), &["--estimate", "training"]);
     let all: f64 = parts["parts"].as_array().unwrap().iter().map(|part| part["parameters"].as_f64().unwrap()).sum();
     assert!(parts["training"]["parameters"].as_f64().unwrap() < all, "{parts}");
-    for (option, value) in [("--tokens", "0"), ("--machine-flops", "fast"), ("--utilization", "1.5")] {
-        let model = golden("bert");
-        let more = ["inspect", text(&model), "--cost", "--training", "--machine-flops", "1T"];
-        let more = if option == "--machine-flops" { &more[..4] } else { &more[..] };
-        planish([more, &[option, value]].concat()).exits(2, &[option, "expected a number more than 0"]);
+    for wrong in ["tokens=0", "machine-flops=fast", "machine-flops=1T,utilization=1.5"] {
+        let estimate = format!("training,{wrong}");
+        planish(["inspect", text(&golden("bert")), "--estimate", &estimate])
+            .exits(2, &["expected a number more than 0"]);
     }
 }
 
 #[test]
 fn fusion_is_explained() {
     let model = repository().join("fixtures/graphs/optimum-bert/model.onnx");
-    let done = planish(["inspect", text(&model), "--explain-fusion"]).succeeds();
+    let done = planish(["inspect", text(&model), "--show", "fusion"]).succeeds();
     assert!(done.stdout.contains("2 attention"), "{}", done.stdout);
+}
+
+/// Each view is what it is alone, whatever else is shown: the estimate of training raises the graph of the cost alone.
+#[test]
+fn several_views_are_shown_together() {
+    let model = repository().join("fixtures/graphs/optimum-bert/model.onnx");
+    let shown = |arguments: &[&str]| planish([&["inspect", text(&model)], arguments].concat()).succeeds().stdout;
+    let json = |arguments: &[&str]| serde_json::from_str::<Value>(&shown(&[arguments, &["--json"]].concat())).unwrap();
+    let all = json(&["--show", "fusion,cost", "--show", "memory", "--estimate", "training"]);
+    let views = all.as_object().unwrap();
+    assert_eq!(views.len(), 3, "{all}");
+    assert_eq!(views["cost"], json(&["--estimate", "training"]));
+    for view in ["memory", "fusion"] {
+        assert_eq!(views[view], json(&["--show", view]), "{view}");
+    }
+    let text = shown(&["--show", "fusion,cost"]);
+    let [cost, fusion] = ["FLOPs", "2 attention"].map(|part| text.find(part));
+    assert!(cost.is_some() && cost < fusion, "{text}");
+    let wrong = ["inspect", "model", "--show", "costs"];
+    planish(wrong).exits(2, &["costs", "memory, attention, kernels, cost, fusion"]);
 }

@@ -70,7 +70,8 @@ fn what_is_written_is_in_the_table_of_kernels() {
 /// Where ONNX Runtime has no CUDA provider, nothing falls back to the processor.
 #[test]
 fn an_artifact_for_cuda_does_not_run_without() {
-    const WHY: &[&str] = &["`ort-cuda` is unavailable", "built without the CUDA provider", "--ort-lib"];
+    const WHY: &[&str] =
+        &["`ort-cuda` is unavailable", "built without the CUDA provider", "--runtime-option ort-lib=PATH"];
     let folder = scratch();
     let out = folder.path().join("out");
     planish_compile(&golden("gpt2"), &out, &["--target", "ort-cuda", "--verify"]).exits(4, WHY);
@@ -104,7 +105,7 @@ fn an_artifact_for_cuda_is_measured_on_the_processor_where_asked() {
     let out = folder.path().join("out");
     planish_compile(&golden("bert"), &out, &["--target", "ort-cuda"]).succeeds();
     let model = golden("bert");
-    let quick = ["--seq", "4", "--time", "0", "--iterations", "2", "--runtime", "ort"];
+    let quick = ["--seq", "4", "--set", "time=0", "--set", "iterations=2", "--runtime", "ort"];
     let arguments = ["bench", text(&out), "--reference", text(&model)].into_iter().chain(quick);
     assert!(planish(arguments).exits(0, &[]).stdout.contains("| ort "));
 }

@@ -229,7 +229,7 @@ fn commands_take_such_artifacts() {
     let mut written = Vec::new();
     for runtime in ["cuda-emulator", "reference"] {
         planish(["verify", text(&out), "--max-length", "5", "--runtime", runtime]).succeeds();
-        for more in [&[][..], &["--beams", "3"]] {
+        for more in [&[][..], &["--set", "num_beams=3"]] {
             let ids = ["generate", text(&out), "--ids", "1,2,3", "--max-new-tokens", "9", "--runtime", runtime];
             written.push(planish([&ids, more].concat()).exits(0, &[]).stdout);
         }
@@ -271,8 +271,7 @@ fn memory_and_attention_are_planned_without_a_gpu() {
     let folder = scratch();
     let out = folder.path().join("out");
     planish_compile(&golden("gpt2"), &out, &["--target", "cuda", "--fp16"]).succeeds();
-    let plan =
-        ["inspect", text(&out), "--memory-plan", "--explain-attention", "--batch", "2", "--seq", "1", "--past", "99"];
+    let plan = ["inspect", text(&out), "--show", "memory,attention", "--batch", "2", "--seq", "1", "--past", "99"];
     let shown = planish(plan).succeeds().stdout;
     assert!(shown.contains("2 x 1 tokens behind 99 cached ones"), "{shown}");
     assert!(shown.contains("keys in 2 parts: 1 rows of queries share the keys of a head"), "{shown}");
@@ -282,14 +281,14 @@ fn memory_and_attention_are_planned_without_a_gpu() {
     assert!(number("floor") <= number("peak") && number("peak") < number("sum"));
     // Any graph has a plan; only the native runtime chooses between forms of attention.
     let model = golden("gpt2");
-    let shown = planish(["inspect", text(&model), "--memory-plan"]).succeeds().stdout;
+    let shown = planish(["inspect", text(&model), "--show", "memory"]).succeeds().stdout;
     assert!(shown.contains("1 x 128 tokens") && shown.contains("arena"), "{shown}");
-    planish(["inspect", text(&model), "--explain-attention"]).exits(1, &["takes an artifact for target cuda"]);
-    planish(["inspect", text(&model), "--batch", "2"]).exits(2, &["--memory-plan"]);
-    planish(["inspect", text(&model), "--memory-plan", "--svg", "x.svg"]).exits(2, &["cannot be used with"]);
+    planish(["inspect", text(&model), "--show", "attention"]).exits(1, &["takes an artifact for target cuda"]);
+    planish(["inspect", text(&model), "--batch", "2"]).exits(2, &["--batch is for --show memory"]);
+    planish(["inspect", text(&model), "--show", "memory", "--svg", "x.svg"]).exits(2, &["cannot be used with"]);
     let sizes = ["--batch", "1000000000", "--seq", "1000000000"];
-    planish([&["inspect", text(&model), "--memory-plan"], &sizes[..]].concat()).exits(1, &["is too large"]);
-    planish([&["inspect", text(&out), "--memory-plan"], &sizes[..]].concat()).exits(1, &["is too large"]);
+    planish([&["inspect", text(&model), "--show", "memory"], &sizes[..]].concat()).exits(1, &["is too large"]);
+    planish([&["inspect", text(&out), "--show", "memory"], &sizes[..]].concat()).exits(1, &["is too large"]);
 }
 
 /// The goldens whose encoders are computed without padding.
@@ -361,7 +360,7 @@ fn what_becomes_of_padding_is_explained() {
     for name in goldens() {
         let out = folder.path().join(&name);
         planish_compile(&golden(&name), &out, &["--target", "cuda"]).succeeds();
-        let shown = planish(["inspect", text(&out), "--explain-attention", "--seq", "9", "--json"]).succeeds().stdout;
+        let shown = planish(["inspect", text(&out), "--show", "attention", "--seq", "9", "--json"]).succeeds().stdout;
         let json: Value = serde_json::from_str(&shown).unwrap();
         let padding = json["parts"][0]["padding"].as_str().unwrap();
         assert_eq!(padding.starts_with("not computed"), ENCODERS.contains(&name.as_str()), "{name}: {padding}");
@@ -369,7 +368,7 @@ fn what_becomes_of_padding_is_explained() {
     }
     let out = folder.path().join("plain");
     planish_compile(&golden("bert"), &out, &["--target", "cuda", "--no-fusion"]).succeeds();
-    let shown = planish(["inspect", text(&out), "--explain-attention", "--seq", "9"]).succeeds().stdout;
+    let shown = planish(["inspect", text(&out), "--show", "attention", "--seq", "9"]).succeeds().stdout;
     assert!(shown.contains("  padding    computed: `transpose` at "), "{shown}");
 }
 

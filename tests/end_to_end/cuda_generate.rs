@@ -15,16 +15,17 @@ const MODELS: [(&str, &str); 3] =
 /// What is searched for: by the best of each row, and by all scores where processors may change them.
 const SEARCHES: [&[&str]; 7] = [
     &[],
-    &["--beams", "3"],
-    &["--beams", "7", "--length-penalty", "0.5"],
+    &["--set", "num_beams=3"],
+    &["--set", "num_beams=7", "--set", "length_penalty=0.5"],
     &["--temperature", "1.5", "--top-k", "5", "--seed", "3"],
     &["--temperature", "1.5", "--seed", "3"],
-    &["--beams", "3", "--repetition-penalty", "1.5"],
-    &["--repetition-penalty", "1.5"],
+    &["--set", "num_beams=3", "--set", "repetition_penalty=1.5"],
+    &["--set", "repetition_penalty=1.5"],
 ];
 
 fn ids(artifact: &std::path::Path, runtime: &str, search: &[&str]) -> Value {
-    let of = ["--ids", "5,9,7", "--ids", "4", "--max-new-tokens", "10", "--ignore-eos", "--json", "--runtime", runtime];
+    let of =
+        ["--ids", "5,9,7", "--ids", "4", "--max-new-tokens", "10", "--set=ignore_eos", "--json", "--runtime", runtime];
     let done = planish([&["generate", text(artifact)], &of[..], search].concat()).exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     assert_eq!(document["ids"].as_array().unwrap().len(), 2, "{document}");
@@ -124,7 +125,7 @@ fn replayed_steps_give_what_planned_ones_do() {
     for (name, tokens) in DECODERS {
         let out = folder.path().join(name);
         planish_compile(&golden(name), &out, &["--target", "cuda"]).succeeds();
-        let explained = planish(["inspect", text(&out), "--explain-attention"]).exits(0, &[]).stdout;
+        let explained = planish(["inspect", text(&out), "--show", "attention"]).exits(0, &[]).stdout;
         assert!(explained.contains("lengths    one program for"), "{name}: {explained}");
         let mut both = Both::of(&Artifact::open(&out).unwrap());
         let mut best = both.each(name, |model| model.start(&[vec![1, 2, 3]]).unwrap());
@@ -158,7 +159,7 @@ fn kernels_can_be_started_one_by_one() {
     let out = folder.path().join("out");
     planish_compile(&golden("gpt2"), &out, &["--target", "cuda"]).succeeds();
     let [replayed, started] =
-        [&[][..], &["--no-cuda-graph"]].map(|options: &[&str]| ids(&out, "cuda-emulator", options));
+        [&[][..], &["--runtime-option=cuda-graph=false"]].map(|options: &[&str]| ids(&out, "cuda-emulator", options));
     assert_eq!(replayed, started);
     let verified = planish(["verify", text(&out), "--replay", "--runtime", "cuda-emulator", "--max-length", "9"]);
     verified.exits(0, &[]);

@@ -106,7 +106,7 @@ fn decoders_generate() {
         let folder = scratch();
         let (data, out) = (integers(&[("input_ids", vocabulary)], folder.path()), folder.path().join("out"));
         planish_compile(&golden(name), &out, &int8(&data)).succeeds();
-        for more in [&[][..], &["--beams", "3"]] {
+        for more in [&[][..], &["--set", "num_beams=3"]] {
             let written = ["cuda-emulator", "reference"].map(|runtime| {
                 let ids = ["generate", text(&out), "--ids", "1,2,3", "--max-new-tokens", "6", "--runtime", runtime];
                 planish([&ids, more].concat()).exits(0, &[]).stdout

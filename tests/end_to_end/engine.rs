@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{Done, golden, names, planish, planish_compile, scratch, text};
 
 /// Where no library is.
-const NOWHERE: [&str; 4] = ["--target", "trt", "--trt-lib", "/nonexistent"];
+const NOWHERE: [&str; 4] = ["--target", "trt", "--runtime-option", "trt-lib=/nonexistent"];
 
 /// A golden compiled without a library.
 pub(crate) fn without_library(name: &str, out: &Path, more: &[&str]) -> Done {
@@ -174,9 +174,11 @@ fn without_the_library_the_graph_and_its_profiles_stay() {
     let kept = names(&out);
     assert!(["model.onnx", "profiles.json"].iter().all(|name| kept.iter().any(|other| other == name)), "{kept:?}");
     assert!(!kept.iter().any(|name| name.ends_with(".engine")), "{kept:?}");
-    let done = planish(["build-engine", text(&out), "--trt-lib", "/nonexistent"]).exits(4, &["/nonexistent"]);
+    let done =
+        planish(["build-engine", text(&out), "--runtime-option", "trt-lib=/nonexistent"]).exits(4, &["/nonexistent"]);
     assert!(!done.stderr.contains("planish build-engine"), "{}", done.stderr);
-    let printed = planish(["build-engine", text(&out), "--trt-lib", "/nonexistent", "--print-trtexec"]).exits(4, &[]);
+    let printed = planish(["build-engine", text(&out), "--runtime-option", "trt-lib=/nonexistent", "--print-trtexec"])
+        .exits(4, &[]);
     assert!(printed.stdout.starts_with("# planish keeps the ONNX files only with --keep-onnx"), "{}", printed.stdout);
     assert_eq!(names(&out), kept);
     assert!(done.stderr.contains("the builder of engines is unavailable: no TensorRT"), "{}", done.stderr);

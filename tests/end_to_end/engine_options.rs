@@ -20,7 +20,7 @@ fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
     fs::write(path, document.to_string()).unwrap();
 }
 
-const NOWHERE: [&str; 2] = ["--trt-lib", "/nonexistent"];
+const NOWHERE: [&str; 2] = ["--runtime-option", "trt-lib=/nonexistent"];
 
 #[test]
 fn shapes_in_a_wrong_form_are_errors_of_usage() {
@@ -63,7 +63,7 @@ fn profiles_that_were_edited_have_to_fit_the_model() {
     compiled("bert", &out, &NOWHERE).exits(4, &[]);
     let path = out.join("profiles.json");
     let written = fs::read(&path).unwrap();
-    let build = || planish(["build-engine", text(&out), "--trt-lib", "/nonexistent"]);
+    let build = || planish(["build-engine", text(&out), "--runtime-option", "trt-lib=/nonexistent"]);
     let cases: [(&str, Value, &str); 5] = [
         ("/parts/0/name", "other".into(), "it has profiles of `other`"),
         ("/parts/0/profiles", Value::Array(Vec::new()), "it has no profile of `model`"),
@@ -216,7 +216,7 @@ mod built {
         let listed: Value = serde_json::from_str(&planish(["runtimes", "--json"]).succeeds().stdout).unwrap();
         let trt = listed.as_array().unwrap().iter().find(|entry| entry["name"] == "trt").unwrap();
         assert_eq!(trt["builder"]["product"], "TensorRT-RTX");
-        let without = planish(["runtimes", "--trt-lib", "/nonexistent"]).succeeds().stdout;
+        let without = planish(["runtimes", "--runtime-option", "trt-lib=/nonexistent"]).succeeds().stdout;
         assert!(!without.contains("builder: "), "{without}");
     }
 }

@@ -134,7 +134,7 @@ fn a_gate_ends_with_three_where_it_is_missed() {
     run(&out, &data, &["--require", "cosine=1"]).exits(2, &["there is no figure `cosine`"]);
     run(&out, &data, &["--window", "4"]).exits(1, &["--window and --stride are for language models"]);
     run(&out, &folder.path().join("nowhere.txt"), &[]).exits(1, &["cannot read", "nowhere.txt"]);
-    run(&out, &data, &["--ort-lib", "/nowhere"]).exits(4, &["the runtime `ort` is unavailable"]);
+    run(&out, &data, &["--runtime-option", "ort-lib=/nowhere"]).exits(4, &["the runtime `ort` is unavailable"]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn verification_takes_data_too() {
     let bad = folder.path().join("bad.jsonl");
     fs::write(&bad, "{\"text\": \"a\"}\n{\"txt\": 1}\n").unwrap();
     planish(["verify", text(&out), "--data", text(&bad)]).exits(1, &["bad.jsonl", "line 2"]);
-    planish(["bench", text(&out), "--data", text(&bad), "--no-peaks", "--time", "0", "--seq", "4"])
+    planish(["bench", text(&out), "--data", text(&bad), "--set=peaks=false", "--set", "time=0", "--seq", "4"])
         .exits(1, &["could not be evaluated on the data", "line 2"]);
 }
 

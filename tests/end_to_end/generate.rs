@@ -97,18 +97,18 @@ fn greedy_and_beams_give_what_the_transformers_library_generates() {
             let generated = |tensor: &str, more: &[&str]| {
                 let want = stored(name, tensor).split_off(beginning);
                 let count = want.len().to_string();
-                let fixed = ["--ids", &list(&prompt), "--max-new-tokens", &count, "--ignore-eos"];
+                let fixed = ["--ids", &list(&prompt), "--max-new-tokens", &count, "--set=ignore_eos"];
                 assert_eq!(ids(&out, &[&fixed, more].concat()), json!(want), "{tensor} of {name} on {target} {more:?}");
             };
             generated("out.greedy", &[]);
             if name != DYNAMIC {
-                generated("out.greedy", &["--no-cache"]);
-                generated("out.beam4", &["--beams", "4", "--no-cache"]);
+                generated("out.greedy", &["--set=use_cache=false"]);
+                generated("out.beam4", &["--set", "num_beams=4", "--set=use_cache=false"]);
             }
-            generated("out.greedy", &["--beams", "1"]);
+            generated("out.greedy", &["--set", "num_beams=1"]);
             // All are equally long, so no penalty changes their order.
             for penalty in ["0", "1", "-1"] {
-                generated("out.beam4", &["--beams", "4", "--length-penalty", penalty]);
+                generated("out.beam4", &["--set", "num_beams=4", &format!("--set=length_penalty={penalty}")]);
             }
         }
     }
@@ -121,7 +121,7 @@ fn each_prompt_of_a_batch_is_continued_as_it_would_be_alone() {
         let (_folder, out) = artifact(&golden(name), &[]);
         let long = stored(name, "in.prompt");
         let prompts = [list(&long[..3]), list(&long), list(&long[4..6])];
-        for search in [&["--ignore-eos"][..], &["--beams", "3"], &["--temperature", "3", "--top-k", "50"]] {
+        for search in [&["--set=ignore_eos"][..], &["--set", "num_beams=3"], &["--temperature", "3", "--top-k", "50"]] {
             let common = [&["--max-new-tokens", "20"], search].concat();
             let alone = prompts.iter().enumerate().map(|(number, prompt)| {
                 // Prompt n draws with the seed plus n.
@@ -140,19 +140,19 @@ fn each_prompt_of_a_batch_is_continued_as_it_would_be_alone() {
 #[test]
 fn a_cache_is_computed_anew_where_the_text_outgrows_the_original_length() {
     let (_folder, out) = artifact(&golden("phi3-longrope"), &[]);
-    let common = ["--ignore-eos", "--max-new-tokens", "40"];
+    let common = ["--set=ignore_eos", "--max-new-tokens", "40"];
     // They grow beyond it at different steps; the last is beyond from the start.
     let prompts = [&["1,2,3,4,5,6,7,8"][..], &["9,8,7"], &["5,6", "1,2,3,4,5,6,7,8", "3,1,4,1,5,9,2,6,5,3,5,8,9,7,9"]];
     for prompts in prompts {
         let prompts = prompts.iter().flat_map(|prompt| ["--ids", prompt]).collect::<Vec<_>>();
-        for search in [&["--greedy"][..], &["--beams", "3"]] {
+        for search in [&["--greedy"][..], &["--set", "num_beams=3"]] {
             let ids = |more: &[&str]| ids(&out, &[&common, &prompts[..], search, more].concat());
-            assert_eq!(ids(&[]), ids(&["--no-cache"]), "{prompts:?} {search:?}");
+            assert_eq!(ids(&[]), ids(&["--set=use_cache=false"]), "{prompts:?} {search:?}");
         }
     }
     // What transformers 5.23.0 generates, with its cache and without.
     let expected = [56, 67, 107, 95, 109, 51, 24, 118, 130, 33, 0, 52, 24, 116, 21, 30, 34, 79, 91, 67];
-    let more = ["--ids", "1,2,3,4,5,6,7,8", "--ignore-eos", "--max-new-tokens", "20"];
+    let more = ["--ids", "1,2,3,4,5,6,7,8", "--set=ignore_eos", "--max-new-tokens", "20"];
     assert_eq!(ids(&out, &more), json!(expected));
 }
 
@@ -160,7 +160,7 @@ fn a_cache_is_computed_anew_where_the_text_outgrows_the_original_length() {
 fn a_seed_draws_the_same_tokens() {
     let (_folder, out) = artifact(&golden("gpt2"), &[]);
     let draw = |more: &[&str]| {
-        let fixed = ["--ids", "5,6,7", "--ignore-eos", "--max-new-tokens", "16"];
+        let fixed = ["--ids", "5,6,7", "--set=ignore_eos", "--max-new-tokens", "16"];
         ids(&out, &[&fixed, more].concat())
     };
     assert_eq!(draw(&["--temperature", "2"]), draw(&["--temperature", "2", "--seed", "0"]));
@@ -187,15 +187,15 @@ fn end_tokens_end_and_stay() {
     let prompt = list(&stored("gpt2", "in.prompt"));
     let generated = |more: &[&str]| ids(&out, &[&["--ids", &prompt, "--max-new-tokens", "4"], more].concat());
     assert_eq!(generated(&[]), json!([81]));
-    for search in [&[][..], &["--beams", "2"], &["--top-k", "5"]] {
-        let endless = generated(&[&["--ignore-eos"], search].concat());
+    for search in [&[][..], &["--set", "num_beams=2"], &["--top-k", "5"]] {
+        let endless = generated(&[&["--set=ignore_eos"], search].concat());
         let ends = |id: &Value| *id == json!(2) || *id == json!(81);
         let endless = endless.as_array().unwrap();
         assert!(endless.len() == 4 && !endless.iter().any(ends), "{search:?}: {endless:?}");
     }
     // Divided by more than its length, a long one is better than one that ends at once.
-    assert_eq!(generated(&["--beams", "2", "--length-penalty", "0"]), json!([81]));
-    assert_eq!(generated(&["--beams", "2", "--length-penalty", "9"]).as_array().unwrap().len(), 4);
+    assert_eq!(generated(&["--set", "num_beams=2", "--set", "length_penalty=0"]), json!([81]));
+    assert_eq!(generated(&["--set", "num_beams=2", "--set", "length_penalty=9"]).as_array().unwrap().len(), 4);
 }
 
 #[test]
@@ -204,14 +204,14 @@ fn the_end_of_the_context_stops_with_a_note() {
     // The model has 64 positions.
     let prompt = list(&[5; 60]);
     let stopped = |more: &[&str]| {
-        let fixed = ["--ids", &prompt, "--ignore-eos", "--max-new-tokens", "9"];
+        let fixed = ["--ids", &prompt, "--set=ignore_eos", "--max-new-tokens", "9"];
         let done = generate(&out, &[&fixed, more].concat()).exits(0, &["warning: prompt 1: stopped after 4 tokens"]);
         (done.stdout, done.stderr)
     };
     let (shown, note) = stopped(&[]);
     assert_eq!(shown.trim_end().split(',').count(), 4);
     assert!(note.contains("4 tokens in ") && note.contains(" tokens/s, time to first token "), "{note}");
-    let (document, note) = stopped(&["--json", "--beams", "2"]);
+    let (document, note) = stopped(&["--json", "--set", "num_beams=2"]);
     assert_eq!(serde_json::from_str::<Value>(&document).unwrap()["ids"].as_array().unwrap().len(), 4);
     assert_eq!(note.lines().count(), 1, "{note}");
     let prompt = list(&[5; 64]);
@@ -238,17 +238,17 @@ fn settings_of_the_generation_config_are_honoured_unless_others_are_given() {
     assert_eq!(run(json!({"max_new_tokens": 5}), &["--max-new-tokens", "3"]), greedy[..3]);
     assert_eq!(run(json!({"max_length": prompt.len() + 2}), &[]), greedy[..2]);
     assert_eq!(run(json!({"max_new_tokens": count, "num_beams": 4}), &[]), beam4);
-    assert_eq!(run(json!({"max_new_tokens": count, "num_beams": 4}), &["--length-penalty", "0"]), beam4);
+    assert_eq!(run(json!({"max_new_tokens": count, "num_beams": 4}), &["--set", "length_penalty=0"]), beam4);
     let drawing = json!({"max_new_tokens": count, "do_sample": true, "temperature": 2.0});
     assert_eq!(run(drawing.clone(), &["--greedy"]), greedy);
-    assert_eq!(run(drawing.clone(), &["--beams", "4"]), beam4);
+    assert_eq!(run(drawing.clone(), &["--set", "num_beams=4"]), beam4);
     let drawn = run(drawing.clone(), &[]);
     assert_eq!(drawn, run(drawing.clone(), &["--seed", "0"]));
     assert_ne!(drawn, greedy);
     assert_ne!(drawn, run(drawing.clone(), &["--seed", "1"]));
     let plain = ["--temperature", "2", "--max-new-tokens", &count.to_string()];
     assert_eq!(run(json!({}), &plain), drawn);
-    assert_eq!(run(drawing, &["--no-generation-config", "--max-new-tokens", "4"]), greedy[..4]);
+    assert_eq!(run(drawing, &["--set=generation_config=false", "--max-new-tokens", "4"]), greedy[..4]);
     let suppressing = |ids: &[i64]| run(json!({"max_new_tokens": 2, "suppress_tokens": ids}), &[]);
     assert!(!suppressing(&greedy[..1]).contains(&greedy[0]));
     // As transformers 5.23.0: the number of new tokens counts, not that of all.
@@ -257,14 +257,14 @@ fn settings_of_the_generation_config_are_honoured_unless_others_are_given() {
     assert_eq!(ids(&out, &["--ids", "1,2,3"]), json!([55, 55, 70]));
     let forced = json!({"max_new_tokens": 3, "forced_eos_token_id": 9});
     assert_eq!(run(forced.clone(), &[])[2], 9);
-    assert_eq!(run(forced, &["--ignore-eos"]), greedy[..3]);
+    assert_eq!(run(forced, &["--set=ignore_eos"]), greedy[..3]);
     assert!(!run(json!({"max_new_tokens": 9, "repetition_penalty": 1e9}), &[])[1..].windows(2).any(|w| w[0] == w[1]));
 
     let refused = |settings: Value, parts: &[&str]| {
         std::fs::write(out.join("generation_config.json"), settings.to_string()).unwrap();
         generate(&out, &["--ids", &list(&prompt)]).exits(1, parts);
     };
-    refused(json!({"penalty_alpha": 0.6}), &["penalty_alpha", "--no-generation-config"]);
+    refused(json!({"penalty_alpha": 0.6}), &["penalty_alpha", "--set=generation_config=false"]);
     let all: Vec<i64> = (0..137).collect();
     for search in [json!({}), json!({"num_beams": 2}), json!({"do_sample": true})] {
         let mut settings = search;
@@ -287,12 +287,12 @@ fn the_text_of_an_encoder_decoder_begins_and_ends_as_configured() {
     });
     let text = with_settings("bart", &out, &forced, &[]);
     assert_eq!((text.len(), text[0], text[4]), (5, 7, 2));
-    for search in [&["--beams", "3"][..], &["--temperature", "1"], &["--no-cache"]] {
+    for search in [&["--set", "num_beams=3"][..], &["--temperature", "1"], &["--set=use_cache=false"]] {
         let text = with_settings("bart", &out, &forced, search);
         assert_eq!((text.len(), text[0], text.last()), (5, 7, Some(&2)), "{search:?}");
     }
     // The model has 40 positions, the start token takes one.
-    let long = ["--ids", &list(&[5; 40]), "--ignore-eos", "--max-new-tokens", "50"];
+    let long = ["--ids", &list(&[5; 40]), "--set=ignore_eos", "--max-new-tokens", "50"];
     generate(&out, &long).exits(0, &["stopped after 39 tokens"]);
     generate(&out, &["--ids", &list(&[5; 41])]).exits(1, &["41 tokens", "takes 40"]);
     generate(&out, &["--ids", "127"]).exits(1, &["id 127 is not in the vocabulary"]);
@@ -319,8 +319,8 @@ fn an_encoder_decoder_needs_its_decoder_with_a_cache() {
     let mut manifest: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     manifest["parts"].as_array_mut().unwrap().retain(|part| part["name"] != "decoder_with_past_model");
     std::fs::write(&path, manifest.to_string()).unwrap();
-    generate(&out, &["--ids", "5"]).exits(1, &["no decoder_with_past_model", "--no-cache"]);
-    generate(&out, &["--ids", "5", "--no-cache"]).exits(0, &[]);
+    generate(&out, &["--ids", "5"]).exits(1, &["no decoder_with_past_model", "--set=use_cache=false"]);
+    generate(&out, &["--ids", "5", "--set=use_cache=false"]).exits(0, &[]);
 }
 
 /// A decoder with a tokenizer whose tokens are words.
@@ -336,7 +336,7 @@ pub(crate) fn with_tokenizer(folder: &Path) -> PathBuf {
 fn text_goes_through_the_tokenizer_of_the_artifact() {
     let folder = scratch();
     let out = with_tokenizer(folder.path());
-    let more = ["--max-new-tokens", "5", "--ignore-eos"];
+    let more = ["--max-new-tokens", "5", "--set=ignore_eos"];
     let of_ids = |ids: &Value| {
         let words = ids.as_array().unwrap().iter().filter(|id| **id != 1).map(|id| word(id.as_i64().unwrap()));
         words.collect::<Vec<_>>().join(" ")
@@ -397,7 +397,7 @@ fn the_library_generates_without_the_command() {
             assert!(generated.tokens() == 10 && generated.tokens_per_second() == Some(8.0 / decoding));
             assert_eq!(generated.prompt_tokens_per_second().is_some(), generated.prompt_tokens > 0);
             assert!(generated.prompt <= generated.first_token && generated.first_token <= generated.total);
-            let printed = json(&out, &[&["--max-new-tokens", "5", "--ignore-eos"], *arguments, draws].concat());
+            let printed = json(&out, &[&["--max-new-tokens", "5", "--set=ignore_eos"], *arguments, draws].concat());
             for (number, continuation) in generated.continuations.iter().enumerate() {
                 assert_eq!(
                     (json!(continuation.ids), continuation.stop),

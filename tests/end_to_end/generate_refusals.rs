@@ -13,7 +13,7 @@ fn arguments_are_checked_before_anything_is_loaded() {
     let folder = scratch();
     let out = with_tokenizer(folder.path());
     let checked = |more: &[&str], parts: &[&str]| {
-        generate(&out, &[more, &["--ort-lib", "nowhere.so"]].concat()).exits(1, parts);
+        generate(&out, &[more, &["--runtime-option", "ort-lib=nowhere.so"]].concat()).exits(1, parts);
     };
     checked(&["--prompt", "w7", "--chat"], &["has no chat template", "--chat"]);
     checked(&["--ids", "5,137"], &["id 137 is not in the vocabulary"]);
@@ -27,7 +27,8 @@ fn arguments_are_checked_before_anything_is_loaded() {
     std::fs::remove_file(out.join("model.onnx")).unwrap();
     checked(&["--ids", "5"], &["cannot open", "model.onnx"]);
     let (_folder, encoder) = artifact(&golden("bert-mlm"), &[]);
-    generate(&encoder, &["--ids", "5", "--ort-lib", "nowhere.so"]).exits(1, &["fill-mask", "cannot generate"]);
+    generate(&encoder, &["--ids", "5", "--runtime-option", "ort-lib=nowhere.so"])
+        .exits(1, &["fill-mask", "cannot generate"]);
 }
 
 /// The tokenizer of an artifact with some of it changed.
@@ -93,7 +94,7 @@ fn what_cannot_be_generated_is_refused() {
     generate(&out, &["--ids", "5,137"]).exits(1, &["id 137 is not in the vocabulary", "0 to 136"]);
     generate(&out, &["--ids", "-1"]).exits(1, &["id -1 is not in the vocabulary"]);
     generate(&golden("gpt2"), &["--ids", "5"]).exits(1, &["is not an artifact", "planish compile"]);
-    generate(&out, &["--ids", "5", "--ort-lib", "nowhere.so"]).exits(4, &["nowhere.so"]);
+    generate(&out, &["--ids", "5", "--runtime-option", "ort-lib=nowhere.so"]).exits(4, &["nowhere.so"]);
     std::fs::write(out.join("generation_config.json"), r#"{"eos_token_id": "end"}"#).unwrap();
     generate(&out, &["--ids", "5"]).exits(1, &["eos_token_id", "generation_config.json"]);
 
@@ -112,21 +113,22 @@ fn arguments_that_contradict_each_other_are_usage_errors() {
     usage(&["--ids", "5", "--chat"], &["cannot be used with"]);
     usage(&["--ids", ""], &["`` is not a token id"]);
     usage(&["--ids", "5,x"], &["`x` is not a token id"]);
-    usage(&["--ids", "5", "--length-penalty", "1"], &["--beams"]);
-    usage(&["--ids", "5", "--length-penalty", "1", "--beams", "1"], &["--beams"]);
-    usage(&["--ids", "5", "--repetition-penalty", "1e-300"], &["above 0"]);
-    usage(&["--ids", "5", "--repetition-penalty", "1e39"], &["above 0"]);
-    usage(&["--ids", "5", "--beams", "2", "--top-k", "3"], &["cannot be used with"]);
+    usage(&["--ids", "5", "--set", "length_penalty=1"], &["add num_beams=N"]);
+    usage(&["--ids", "5", "--set", "length_penalty=1", "--set", "num_beams=1"], &["add num_beams=N"]);
+    usage(&["--ids", "5", "--set", "repetition_penalty=1e-300"], &["above 0"]);
+    usage(&["--ids", "5", "--set", "repetition_penalty=1e39"], &["above 0"]);
+    usage(&["--ids", "5", "--set", "num_beams=2", "--top-k", "3"], &["exclude each other"]);
     for number in ["0", "-1", "x"] {
-        usage(&["--ids", "5", "--beams", number], &["--beams", number, "from 1 to 1024"]);
+        usage(&["--ids", "5", &format!("--set=num_beams={number}")], &["num_beams", number, "from 1 to 1024"]);
         usage(&["--ids", "5", "--max-new-tokens", number], &["--max-new-tokens", number, "from 1 to 1073741824"]);
     }
     usage(&["--ids", "5", "--top-k", "-1"], &["--top-k", "-1", "from 0 to 1073741824"]);
     for number in ["4294967296", "18446744073709551615", "1e30"] {
-        for name in ["--beams", "--num-beams", "--max-new-tokens", "--top-k"] {
+        for name in ["--set=num_beams", "--max-new-tokens", "--top-k"] {
+            let name_and_number = format!("{name}={number}");
             usage(
-                &["--ids", "5", name, number],
-                &[name.trim_start_matches("--num-"), number, "not a whole number from"],
+                &["--ids", "5", &name_and_number],
+                &[name.trim_start_matches("--set="), number, "not a whole number from"],
             );
         }
     }
@@ -134,10 +136,14 @@ fn arguments_that_contradict_each_other_are_usage_errors() {
     usage(&["--ids", "5", "--top-p", "-1"], &["from 0 to 1"]);
     usage(&["--ids", "5", "--temperature", "-1"], &["from 0 on"]);
     usage(&["--ids", "5", "--temperature", "nan"], &["from 0 on"]);
-    usage(&["--ids", "5", "--min-p", "1.5"], &["from 0 to 1"]);
+    usage(&["--ids", "5", "--set", "min_p=1.5"], &["from 0 to 1"]);
     usage(&["--ids", "5", "--top-p", "1.5"], &["from 0 to 1"]);
+    usage(&["--ids", "5", "--greedy", "--set", "min_p=0.5"], &["exclude each other"]);
+    usage(&["--ids", "5", "--greedy", "--set", "do_sample"], &["--set do_sample"]);
+    usage(&["--ids", "5", "--set", "early_stopping=soon"], &["`early_stopping` of --set is \"soon\"", "\"never\""]);
+    usage(&["--ids", "5", "--set", "num_beam=2"], &["has no key `num_beam`", "num_beams=N"]);
     usage(&["--ids", "5", "--greedy", "--top-p", "0.5"], &["cannot be used with"]);
-    usage(&["--ids", "5", "--greedy", "--beams", "2"], &["cannot be used with"]);
+    usage(&["--ids", "5", "--greedy", "--set", "num_beams=2"], &["exclude each other"]);
 }
 
 /// Scripts give a seed at all times.
@@ -150,6 +156,4 @@ fn a_seed_without_draws_is_warned_of() {
         let done = generate(&out, &[&more[..], draws].concat()).exits(0, &["warning: --seed", "--temperature"]);
         assert_eq!(serde_json::from_str::<Value>(&done.stdout).unwrap()["ids"], greedy);
     }
-    let beams = |name: &str| ids(&out, &[&more[..4], &[name, "3"]].concat());
-    assert_eq!(beams("--num-beams"), beams("--beams"));
 }

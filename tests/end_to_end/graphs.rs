@@ -276,7 +276,7 @@ fn vit_by_torch() {
     agrees(&graph, "vit");
 }
 
-/// What `--explain-fusion` counts, and the misses of attention and masks: every softmax of attention is raised.
+/// What `--explain fusion` counts, and the misses of attention and masks: every softmax of attention is raised.
 #[test]
 fn attentions_by_dynamo() {
     let glm = imported("dynamo/glm4.onnx");

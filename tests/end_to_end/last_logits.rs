@@ -25,13 +25,13 @@ fn the_ids_are_those_of_all_logits_and_the_artifact_verifies() {
     for name in DECODERS.into_iter().chain(ENCODER_DECODERS) {
         let prompt = stored(name, "in.prompt");
         let prompts = [list(&prompt), list(&prompt[..3])];
-        let common = ["--max-new-tokens", "12", "--ignore-eos", "--ids", &prompts[0], "--ids", &prompts[1]];
+        let common = ["--max-new-tokens", "12", "--set=ignore_eos", "--ids", &prompts[0], "--ids", &prompts[1]];
         let (_folder, all) = artifact(&golden(name), &[]);
         assert!(tokens(&all).iter().all(Option::is_none), "{name}");
         for target in ["ort", "onnx"] {
             let (_folder, last) = artifact(&golden(name), &["--target", target, "--recipe", "logits=last", "--verify"]);
             assert!(tokens(&last).iter().all(|tokens| *tokens == Some(1)), "{name}");
-            for more in [&[][..], &["--no-cache"], &["--beams", "3"]] {
+            for more in [&[][..], &["--set=use_cache=false"], &["--set", "num_beams=3"]] {
                 let common = [&common[..], more].concat();
                 // Without a cache other frequencies count.
                 if name != "llama-dynamic" || more.is_empty() {
@@ -98,6 +98,6 @@ fn what_needs_all_logits_is_refused() {
     let graph = out.join("model.onnx");
     let evaluate = ["evaluate", text(&again), "--data", text(&data), "--reference", text(&graph)];
     planish(evaluate).exits(1, &["logits of the last token of each row only"]);
-    planish(["bench", text(&out), "--batch", "2", "--seq", "5", "--reference", text(&source), "--time", "0.1"])
+    planish(["bench", text(&out), "--batch", "2", "--seq", "5", "--reference", text(&source), "--set", "time=0.1"])
         .exits(0, &[]);
 }

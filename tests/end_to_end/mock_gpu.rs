@@ -26,7 +26,7 @@ fn a_decoder_is_verified_and_generates_and_is_measured() {
     let verify = ["verify", text(&out), "--reference", text(&model), "--runtime", "cuda", "--max-length", "9"];
     on_gpu(&verify).exits(0, &[]);
     let of =
-        ["generate", text(&out), "--ids", "5,9,7", "--ids", "4", "--max-new-tokens", "4", "--ignore-eos", "--json"];
+        ["generate", text(&out), "--ids", "5,9,7", "--ids", "4", "--max-new-tokens", "4", "--set=ignore_eos", "--json"];
     let ids = |done: Done| {
         let document: Value = serde_json::from_str(&done.exits(0, &[]).stdout).unwrap();
         document["ids"].clone()
@@ -37,8 +37,18 @@ fn a_decoder_is_verified_and_generates_and_is_measured() {
     ];
     assert_eq!(gpu, interpreter);
     let json = folder.path().join("figures.json");
-    let quick =
-        ["--no-peaks", "--warmup", "0", "--time", "0", "--iterations", "3", "--seq", "4", "--include-data-transfers"];
+    let quick = [
+        "--set=peaks=false",
+        "--set",
+        "warmup=0",
+        "--set",
+        "time=0",
+        "--set",
+        "iterations=3",
+        "--seq",
+        "4",
+        "--set=transfers",
+    ];
     let bench = [&["bench", text(&out), "--runtime", "cuda", "--json", text(&json)], &quick[..]].concat();
     let counts = folder.path().join("counts");
     let mut command = mock_cuda::command(Path::new(env!("CARGO_BIN_EXE_planish")));

@@ -141,7 +141,9 @@ fn padded_logits_are_declared_and_never_generated() {
             let document: Value = serde_json::from_str(&planish(arguments.concat()).exits(0, &[]).stdout).unwrap();
             document["ids"].clone()
         };
-        for more in [&["--greedy"][..], &["--beams", "4"], &["--seed", "3", "--temperature", "9", "--top-k", "0"]] {
+        for more in
+            [&["--greedy"][..], &["--set", "num_beams=4"], &["--seed", "3", "--temperature", "9", "--top-k", "0"]]
+        {
             assert_eq!(generate(&plain, more), generate(&padded, more), "{name} {more:?}");
         }
     }

@@ -160,7 +160,7 @@ fn what_cannot_be_profiled_is_refused() {
     planish(["profile", out, "--runtime", "ort-cuda"])
         .exits(2, &["`ort-cuda` does not tell the times of nodes", "--runtime ort", "--runtime cuda"]);
     planish(["profile", out, "--runtime", "trt"]).exits(2, &["`trt` does not tell", "trtexec"]);
-    planish(["profile", out, "--ort-lib", "/nowhere"]).exits(4, &["`ort` is unavailable", "/nowhere"]);
+    planish(["profile", out, "--runtime-option", "ort-lib=/nowhere"]).exits(4, &["`ort` is unavailable", "/nowhere"]);
     planish(["profile", "/nowhere"]).exits(1, &["/nowhere"]);
 }
 
@@ -185,16 +185,16 @@ fn an_artifact_for_cuda_is_profiled_by_launches() {
     let part = &profile["parts"][0];
     assert_adds_up(part);
     let inspected = |plan: &str| -> Value {
-        let arguments = [&["inspect", text(&out), "--json", plan][..], &sizes].concat();
+        let arguments = [&["inspect", text(&out), "--json", "--show", plan][..], &sizes].concat();
         serde_json::from_str(&planish(arguments).succeeds().stdout).unwrap()
     };
-    let kernels = inspected("--kernels")["parts"][0].clone();
+    let kernels = inspected("kernels")["parts"][0].clone();
     // Each launch of the plan is one of the run, and the nodes of the graph are counted once.
     let providers = part["providers"].as_object().unwrap();
     assert_eq!(kernels["total"]["launches"].as_u64().unwrap() as usize, part["nodes"].as_array().unwrap().len());
     assert!(["cublasLt", "flash", "row_norm"].iter().all(|kernel| providers.contains_key(*kernel)), "{providers:?}");
     let flops = |rows: &Value| rows.as_array().unwrap().iter().filter_map(|row| row["flops"].as_u64()).sum::<u64>();
-    let counted = inspected("--cost")["parts"][0]["total"].clone();
+    let counted = inspected("cost")["parts"][0]["total"].clone();
     assert_eq!(counted["flops"], kernels["total"]["flops"]);
     assert_eq!(
         [flops(&part["nodes"]), flops(&part["operators"]), flops(&kernels["rows"])],
@@ -202,9 +202,10 @@ fn an_artifact_for_cuda_is_profiled_by_launches() {
     );
     // Between the steps of a node there are bytes that the graph does not count.
     assert!(kernels["total"]["bytes"].as_u64() > counted["read"].as_u64(), "{kernels}");
-    planish(["inspect", text(&golden("bert")), "--kernels"]).exits(1, &["--kernels takes an artifact for target cuda"]);
-    planish(["inspect", text(&out), "--kernels", "--gpu", "b1"]).exits(2, &["a100, h100, h200"]);
-    planish(["inspect", text(&out), "--kernels", "--compile", "sm_75"]).exits(2, &["sm_80 or newer"]);
+    planish(["inspect", text(&golden("bert")), "--show", "kernels"])
+        .exits(1, &["--show kernels takes an artifact for target cuda"]);
+    planish(["inspect", text(&out), "--show", "kernels", "--gpu", "b1"]).exits(2, &["a100, h100, h200"]);
+    planish(["inspect", text(&out), "--show", "kernels", "--compile", "sm_75"]).exits(2, &["sm_80 or newer"]);
 }
 
 #[test]
@@ -213,7 +214,7 @@ fn kernels_are_compiled_for_a_gpu_without_one() {
     let (out, caches) = (folder.path().join("out"), folder.path().join("caches"));
     planish_compile(&golden("bert"), &out, &["--target", "cuda"]).succeeds();
     let inspect = |libraries: &str, architecture: &str| {
-        let arguments = ["inspect", text(&out), "--kernels", "--compile", architecture, "--seq", "8"];
+        let arguments = ["inspect", text(&out), "--show", "kernels", "--compile", architecture, "--seq", "8"];
         planish_with(arguments, &[("XDG_CACHE_HOME", text(&caches)), ("PLANISH_CUDA_LIB", libraries)])
     };
     let nvrtc = repository().join(".deps/nvrtc");

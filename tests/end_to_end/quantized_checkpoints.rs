@@ -94,7 +94,7 @@ fn a_gguf_file_becomes_an_artifact_with_its_tokenizer() {
     assert_eq!(manifest["source"]["files"][0]["name"], "model.gguf");
     // The file is found where it was, also from its folder.
     planish(["verify", text(&out)]).exits(0, &[]);
-    let generated = ["generate", text(&out), "--prompt", "The garden", "--max-new-tokens", "3", "--ignore-eos"];
+    let generated = ["generate", text(&out), "--prompt", "The garden", "--max-new-tokens", "3", "--set=ignore_eos"];
     planish(generated).exits(0, &[]);
     // Texts are calibrated on by the tokenizer of the file.
     let table = folder.path().join("table.json");

@@ -66,7 +66,7 @@ fn chooses_as_the_model(name: &str, vocabulary: u64, least: usize) {
 /// Where a continuation of the text before `at` first differs from it.
 fn agreement(artifact: &Path, text: &[i64], at: usize) -> usize {
     let (prompt, count) = (list(&text[..at]), (text.len() - at).to_string());
-    let generated = ids(artifact, &["--ids", &prompt, "--max-new-tokens", &count, "--ignore-eos"]);
+    let generated = ids(artifact, &["--ids", &prompt, "--max-new-tokens", &count, "--set=ignore_eos"]);
     let same = generated.as_array().unwrap().iter().zip(&text[at..]).take_while(|(got, want)| **got == json!(want));
     at + same.count()
 }

@@ -123,7 +123,7 @@ fn pairs_stay_pairs() {
 fn unsigned_codes_become_signed_for_tensorrt() {
     let folder = scratch();
     let source = pairs(folder.path());
-    let compiled = Compiled::of(&source, "trt", &["--trt-lib", "/nonexistent"]);
+    let compiled = Compiled::of(&source, "trt", &["--runtime-option", "trt-lib=/nonexistent"]);
     let constants: Vec<&TensorProto> = compiled.0.initializer.iter().collect();
     assert!(constants.iter().all(|tensor| tensor.data_type != i32::from(DataType::Uint8)), "{constants:?}");
     let codes = constants.iter().find(|tensor| tensor.dims == [4, 2]).unwrap();

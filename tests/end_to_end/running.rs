@@ -321,7 +321,7 @@ fn nothing_is_left_in_the_home() {
         &["run", text(&out), "--inputs", text(&inputs)],
         &["verify", text(&out), "--reference", text(&model)],
         &["generate", text(&decoder), "--ids", "1,2", "--max-new-tokens", "3"],
-        &["bench", text(&out), "--reference", text(&model), "--time", "0", "--iterations", "1", "--seq", "4"],
+        &["bench", text(&out), "--reference", text(&model), "--set", "time=0", "--set", "iterations=1", "--seq", "4"],
         &["compile", text(&model), "-o", text(&again), "--verify"],
     ];
     for arguments in commands {
@@ -370,17 +370,21 @@ fn without_onnx_runtime_the_exit_code_is_4() {
     let unverified = folder.path().join("unverified");
     let compile = ["compile", text(&reference), "-o", text(&unverified), "--verify"];
     for arguments in [&run[..], &verify, &compile] {
-        let missing = [arguments, &["--ort-lib", "/nonexistent"]].concat();
-        planish(missing).exits(4, &["`ort` is unavailable", "looked at /nonexistent (--ort-lib)", "PLANISH_ORT_LIB"]);
-        let none = [arguments, &["--ort-lib", text(&empty)]].concat();
-        planish(none).exits(4, &["looked at", text(&empty), "no libonnxruntime.so"]);
+        let missing = [arguments, &["--runtime-option", "ort-lib=/nonexistent"]].concat();
+        planish(missing).exits(
+            4,
+            &["`ort` is unavailable", "looked at /nonexistent (--runtime-option ort-lib)", "PLANISH_ORT_LIB"],
+        );
+        let in_empty = format!("ort-lib={}", text(&empty));
+        planish([arguments, &["--runtime-option", &in_empty]].concat())
+            .exits(4, &["looked at", text(&empty), "no libonnxruntime.so"]);
         let config = reference.join("config.json");
-        let no_library = [arguments, &["--ort-lib", text(&config)]].concat();
-        planish(no_library).exits(4, &["looked at", "config.json"]);
+        let no_library = format!("ort-lib={}", text(&config));
+        planish([arguments, &["--runtime-option", &no_library]].concat()).exits(4, &["looked at", "config.json"]);
     }
     assert_eq!(names(folder.path()), ["empty", "inputs.safetensors", "out"]);
     // It is noticed before anything is read.
-    let nowhere = ["compile", "/nowhere", "--verify", "--ort-lib", "/nonexistent"];
+    let nowhere = ["compile", "/nowhere", "--verify", "--runtime-option", "ort-lib=/nonexistent"];
     planish(nowhere).exits(4, &["looked at /nonexistent"]);
     // Without being told where, every place is named.
     let mut command = crate::support::command(run);
@@ -391,7 +395,7 @@ fn without_onnx_runtime_the_exit_code_is_4() {
 #[test]
 fn runtimes_are_listed_with_their_places() {
     let list = |library: &str| {
-        let text = planish(["runtimes", "--json", "--ort-lib", library]).succeeds().stdout;
+        let text = planish(["runtimes", "--json", "--runtime-option", &format!("ort-lib={library}")]).succeeds().stdout;
         serde_json::from_str::<Value>(&text).unwrap()
     };
     let library = repository().join(".deps/onnxruntime");
@@ -402,7 +406,7 @@ fn runtimes_are_listed_with_their_places() {
     let lost = list("/nonexistent");
     assert_eq!(lost[1]["available"], Value::Bool(false));
     assert!(lost[1]["problem"].as_str().unwrap().contains("looked at /nonexistent"), "{lost}");
-    let shown = planish(["runtimes", "--ort-lib", text(&library)]).succeeds().stdout;
+    let shown = planish(["runtimes", "--runtime-option", &format!("ort-lib={}", text(&library))]).succeeds().stdout;
     let lines: Vec<&str> = shown.lines().collect();
     assert!(lines[0].starts_with("reference ") && lines[1].contains(".deps/onnxruntime"), "{shown}");
     // The library here is built for CPUs.

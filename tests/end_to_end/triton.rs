@@ -139,7 +139,7 @@ fn an_encoder_on_onnx_runtime() {
     // Commands find the files.
     planish(["verify".as_ref(), out.as_os_str()]).exits(0, &[]);
     planish(["inspect".as_ref(), out.as_os_str()]).exits(0, &[]);
-    let cells = ["--batch", "1", "--seq", "8", "--iterations", "1"].map(AsRef::as_ref);
+    let cells = ["--batch", "1", "--seq", "8", "--set", "iterations=1"].map(AsRef::as_ref);
     planish(["bench".as_ref(), out.as_os_str()].into_iter().chain(cells)).exits(0, &[]);
 
     // The folders are planish's own: an artifact of another layout may replace them, and the other way round.

@@ -32,6 +32,6 @@ fn commands_say_what_runs_on_a_gpu_without_engines() {
     let parts = [reason, "this GPU needs TensorRT, and a planish that is built for it", "`cuda` and `ort-cuda`"];
     on_hopper(&["verify", artifact, "--reference", model]).exits(4, &parts);
     on_hopper(&["generate", artifact, "--ids", "1,2,3", "--max-new-tokens", "2"]).exits(4, &parts);
-    on_hopper(&["bench", artifact, "--reference", model, "--batch", "1", "--seq", "8", "--no-peaks"])
+    on_hopper(&["bench", artifact, "--reference", model, "--batch", "1", "--seq", "8", "--set=peaks=false"])
         .exits(4, &[reason]);
 }

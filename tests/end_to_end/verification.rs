@@ -57,7 +57,7 @@ fn what_the_interpreter_lacks_is_held_against_the_source_on_onnx_runtime() {
     let done = planish(["verify", text(&out)]).succeeds();
     assert!(done.stdout.contains("held against the source on ONNX Runtime without optimization; float32"));
     // Without that runtime nothing says what is right.
-    planish(["verify", text(&out), "--ort-lib", "/nonexistent"]).exits(4, &["/nonexistent"]);
+    planish(["verify", text(&out), "--runtime-option", "ort-lib=/nonexistent"]).exits(4, &["/nonexistent"]);
     // A part of it is compared with the same part.
     planish_compile(&path, &out, &["--verify", "--inputs", "h", "--outputs", "y"]).succeeds();
     assert_eq!(verification(&out)["reference"], "imported-on-onnx-runtime");

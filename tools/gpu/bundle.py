@@ -78,7 +78,7 @@ def fill(target: Path, planish: Path, fixtures: Path, architecture: str) -> int:
             has_past = "past_key_values" in (out / "planish.json").read_text()
             for batch, seq, past in (one for one in sizes if has_past or not one[2]):
                 words = ["--batch", batch, "--seq", seq, *(["--past", past] if past else [])]
-                run("inspect", out, "--kernels", "--compile", architecture, *words)
+                run("inspect", out, "--show", "kernels", "--compile", architecture, *words)
         kernels = list((folder / "cache" / "planish" / "cuda").iterdir())
         with tarfile.open(target / CACHE.name, "w:xz") as archive:
             archive.add(folder / "cache" / "planish" / "cuda", "planish/cuda")

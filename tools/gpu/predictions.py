@@ -23,7 +23,7 @@ CASES: List[Tuple[str, str, List[Tuple[int, int, int]]]] = [
 
 
 def plans(planish: Path, gpu: str) -> List[Dict]:
-    """The plan of each case by `planish inspect --kernels`.
+    """The plan of each case by `planish inspect --show kernels`.
 
     Raises ValueError where planish fails.
     """
@@ -42,7 +42,7 @@ def plans(planish: Path, gpu: str) -> List[Dict]:
             run("compile", model, "-o", out, "--target", "cuda", *options(precision))
             for batch, seq, past in sizes:
                 words = ["--batch", batch, "--seq", seq, *(["--past", past] if past else [])]
-                plan = json.loads(run("inspect", out, "--kernels", "--gpu", gpu, "--json", *words))
+                plan = json.loads(run("inspect", out, "--show", "kernels", "--gpu", gpu, "--json", *words))
                 shape = {"model": name, "precision": precision, "batch": batch, "seq": seq, "past": past}
                 found.append({**shape, **plan["parts"][0]})
     return found

@@ -33,7 +33,7 @@ def replay(work: Work, part: Part) -> None:
 def generated(work: Work, part: Part, folder) -> bool:
     """Whether tokens are the same with graphs and without."""
     words = ["generate", folder, "--ids", "3,5,7", "--max-new-tokens", 20, "--runtime", work.fused, "--json"]
-    texts = [work.planish_run([*words, *more], part.limit(SECONDS, "generate")).output for more in ([], ["--no-cuda-graph"])]
+    texts = [work.planish_run([*words, *more], part.limit(SECONDS, "generate")).output for more in ([], ["--runtime-option=cuda-graph=false"])]
     if tokens(texts[0]) != tokens(texts[1]):
         part.problems.append(f"generation by {folder.name} gives other tokens with CUDA graphs than without")
         return False

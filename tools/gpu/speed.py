@@ -14,6 +14,8 @@ HALVES = ("fp16", "bf16")
 SHAPES = [[(32, 128)], [(1, 128), (8, 128)], [(32, 512)], [(1, 512), (8, 512)]]
 LENGTHS = [512, 1024, 2048, 4096]
 PAST = [128, 512, 2048]
+# The option that records no CUDA graph; an error that a run was not recorded names it.
+NO_GRAPH = "cuda-graph=false"
 
 
 class Sizes:
@@ -94,16 +96,16 @@ def bench(work: Work, part: Part, artifacts: Dict[str, Path], model: Path, batch
     out.unlink(missing_ok=True)
     words = ["bench", *artifacts.values(), "--runtime", ",".join(runtimes or work.runtimes), "--reference", model]
     words += [word for option, numbers in (("--batch", batch), ("--seq", seq)) if numbers for word in (option, ",".join(map(str, numbers)))]
-    words += ["--time", sizes.seconds, "--iterations", sizes.least, "--no-peaks", "--json", out, *more]
+    words += ["--set", f"time={sizes.seconds},iterations={sizes.least},peaks=false", "--json", out, *more]
     done = work.run([work.planish, *words], part.limit(most, f"bench of {', '.join(artifacts)}", least=5))
     # It exits with 3 where a cell is wrong, and has the other cells.
     # One that was stopped has the cells that were finished.
     if done.code not in (0, 3, 130, STOPPED) or not out.is_file():
         raise Failed(f"planish bench {done.why()}")
     cells = [cell_of(cell, artifacts) for cell in json.loads(out.read_text())["cells"]]
-    if cells and all("--no-cuda-graph" in cell.get("failure", "") for cell in cells) and "--no-cuda-graph" not in more:
+    if cells and all(NO_GRAPH in cell.get("failure", "") for cell in cells) and NO_GRAPH not in more:
         part.problems.append(f"no run was recorded as a CUDA graph: {cells[0]['failure']}")
-        return bench(work, part, artifacts, model, batch, seq, "--no-cuda-graph", *more, most=most, runtimes=runtimes)
+        return bench(work, part, artifacts, model, batch, seq, "--runtime-option", NO_GRAPH, *more, most=most, runtimes=runtimes)
     for cell in cells:
         if cell.get("failure"):
             where = f"{cell['artifact']} on {cell['who']}, {cell['batch']} x {cell['seq']}"

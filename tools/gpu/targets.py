@@ -10,6 +10,8 @@ from .work import Part, Work
 # An encoder, a decoder with shared heads, an encoder-decoder.
 MODELS = ("bert", "llama", "t5")
 SECONDS = 60
+# What `bench --set` takes where figures do not count.
+BRIEF = "time=0.2,iterations=5,peaks=false"
 
 
 def unavailable(work: Work, part: Part, runtime: str) -> Optional[str]:
@@ -55,7 +57,7 @@ def check(work: Work, part: Part, target: str, runtime: str, remedy: str) -> Dic
 def one(work: Work, part: Part, target: str, model: Path, folder: Path, options: List[str]) -> bool:
     work.compile(model, folder, part.limit(SECONDS, "compile"), "--target", target, *options)
     work.planish_run(["verify", folder, "--reference", model], part.limit(SECONDS, "verify"))
-    words = ["bench", folder, "--batch", "1,4", "--time", 0.2, "--iterations", 5, "--no-peaks"]
+    words = ["bench", folder, "--batch", "1,4", "--set", BRIEF]
     work.planish_run(words, part.limit(SECONDS, "bench"))
     return True
 
@@ -64,24 +66,24 @@ def engine_options(work: Work, part: Part, engine: Path) -> None:
     """Transfers, runs without a CUDA graph, streamed weights, stripped weights, attention in float32."""
     model = next(model for model in goldens_of(work.fixtures) if model.name == "bert")
     run = lambda *words: work.planish_run(words, part.limit(SECONDS, str(words[0])))
-    for option in ("--include-data-transfers", "--no-cuda-graph"):
-        part.attempt(option, run, "bench", engine, option, "--time", 0.2, "--iterations", 5, "--no-peaks")
+    for option in ("--set=transfers", "--runtime-option=cuda-graph=false"):
+        part.attempt(option, run, "bench", engine, option, "--set", BRIEF)
 
     def built(suffix: str, option: str) -> Path:
         return work.compile(model, engine.parent / f"bert-{suffix}", part.limit(SECONDS, option), "--target", "trt", "--fp16", option)
 
     def streamed() -> None:
-        run("verify", built("streaming", "--weight-streaming"), "--weight-streaming-budget", "50%")
+        run("verify", built("streaming", "--recipe=engine.weight-streaming=true"), "--runtime-option", "weight-streaming-budget=50%")
 
     def stripped() -> None:
-        folder = built("stripped", "--strip-weights")
+        folder = built("stripped", "--recipe=engine.strip-weights=true")
         run("refit-engine", folder)
         run("verify", folder)
 
     def in_float32() -> None:
         folder = built("fp32", "--recipe=attention-fp32=true")
         run("verify", folder)
-        run("bench", engine, folder, "--time", 0.2, "--iterations", 5, "--no-peaks")
+        run("bench", engine, folder, "--set", BRIEF)
 
     for what, step in (("weight streaming", streamed), ("stripped weights", stripped), ("attention in float32", in_float32)):
         part.attempt(what, step)

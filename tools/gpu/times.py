@@ -48,7 +48,7 @@ def timed(work: Work, part: Part, folder, gpu: str, case: Case) -> Dict:
     sizes = ["--batch", batch, "--seq", seq, *(["--past", past] if past else []), "--json"]
     words = ["profile", folder, "--runtime", work.fused, "--runs", 4 if work.small else RUNS, *sizes]
     profile = json.loads(work.planish_run(words, part.limit(60, f"profile {name}")).output)["parts"][0]
-    words = ["inspect", folder, "--kernels", "--gpu", gpu, *sizes]
+    words = ["inspect", folder, "--show", "kernels", "--gpu", gpu, *sizes]
     plan = json.loads(work.planish_run(words, part.limit(30, f"inspect {name}")).output)["parts"][0]
     shape = {"model": name, "precision": precision, "batch": batch, "seq": seq, "past": past}
     rows = joined(profile["nodes"], plan["rows"])

@@ -76,7 +76,7 @@ def generate(work: Work, part: Part) -> None:
         folder = part.attempt(name, artifact, work, part, name, precision)
         if not folder:
             continue
-        more = ["--workload", "generate", "--new-tokens", new]
+        more = ["--workload", "generate", "--set", f"new-tokens={new}"]
         cells = part.attempt(name, bench, work, part, {name: folder}, checkpoint(work, name), [1], [prompt], *more) or []
         steps = part.attempt(f"a step of {name}", bench, work, part, {name: folder}, checkpoint(work, name), [1], [prompt]) or []
         device = {cell["who"]: cell for cell in steps if cell["run"] == "step"}

@@ -88,6 +88,19 @@ impl Document {
         Ok(Some(Self { file, keys }))
     }
 
+    /// Keys that are called after where they are from.
+    #[must_use]
+    pub fn of(name: &str, keys: Map<String, Value>) -> Self {
+        Self { file: name.to_owned(), keys }
+    }
+
+    /// The same with these keys in place of its own ones.
+    #[must_use]
+    pub fn overridden(mut self, keys: Map<String, Value>) -> Self {
+        self.keys.extend(keys);
+        self
+    }
+
     /// Takes a setting out; null is none.
     pub fn take<T>(&mut self, key: &str, what: &str, parse: impl Fn(&Value) -> Option<T>) -> Result<Option<T>> {
         let Some(value) = self.keys.remove(key).filter(|value| !value.is_null()) else { return Ok(None) };
@@ -135,8 +148,8 @@ impl Document {
             let one = OFF_AT_ONE.contains(key) && value.as_f64() == Some(1.0);
             if says(&value) && !one {
                 bail!(
-                    "`{key}` of {} is {value}, which generation here cannot do; --no-generation-config leaves out all \
-                     of that file but the tokens that begin and end a text",
+                    "`{key}` of {} is {value}, which generation here cannot do; --set generation_config=false leaves out \
+                     all of that file but the tokens that begin and end a text",
                     self.file
                 );
             }

@@ -32,6 +32,7 @@ pub(crate) struct Start {
     runtime: String,
     threads: usize,
     sleeping: bool,
+    polling_us: Option<u32>,
     unfused_codes: bool,
     cuda_graph: bool,
     /// As the command line has them.
@@ -164,6 +165,7 @@ impl Start {
             runtime: runtime.name().to_owned(),
             threads,
             sleeping: settings.sleeping,
+            polling_us: settings.polling_us,
             unfused_codes: settings.unfused_codes,
             cuda_graph: settings.engines.cuda_graph,
             kernel_specialization: settings.engines.kernel_specialization.to_string(),
@@ -185,6 +187,7 @@ impl Start {
     fn load(&self, warn: fn(&str)) -> Result<(Loaded, LoadedModel)> {
         let mut settings = RuntimeSettings {
             sleeping: self.sleeping,
+            polling_us: self.polling_us,
             unfused_codes: self.unfused_codes,
             ort_library: self.ort_library.clone(),
             trt_library: self.trt_library.clone(),

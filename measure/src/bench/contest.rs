@@ -129,7 +129,7 @@ impl Contest {
             let shortest = options.sequence.is_empty().then_some(1);
             let mut asked = options.sequence.iter().copied().chain(shortest);
             if let Some(length) = asked.find(|length| length.saturating_add(new) > longest) {
-                let with = if new > 0 { format!(" with --new-tokens {new}") } else { String::new() };
+                let with = if new > 0 { format!(" with --set new-tokens={new}") } else { String::new() };
                 return Err(format!("--seq {length}{with}: {label} takes at most {longest} tokens"));
             }
         }
@@ -356,7 +356,7 @@ fn few(evaluation: &Evaluation) -> Option<String> {
     };
     let more = match evaluation.split {
         Split::HeldOut => {
-            "every fifth sample of --data is held out; --calibrate FILE with other data leaves all of them for the comparison"
+            "every fifth sample of --data is held out; --set calibrate=FILE with other data leaves all of them for the comparison"
         }
         Split::All | Split::Rest => "name more with --data",
     };

@@ -90,7 +90,7 @@ impl DeviceLatency {
         let mut warnings = Vec::new();
         let compute = self.gpu_compute.median;
         if self.enqueue.median > ENQUEUE_SHARE * compute {
-            let remedy = if self.cuda_graph || !records { "" } else { "; leave out --no-cuda-graph" };
+            let remedy = if self.cuda_graph || !records { "" } else { "; leave out --runtime-option cuda-graph=false" };
             warnings.push(format!(
                 "the host takes {} ms to start a run that the GPU computes in {} ms, so the GPU may wait for the host{remedy}",
                 significant(self.enqueue.median),
@@ -243,7 +243,7 @@ mod tests {
             "the host takes 0.801 ms to start a run that the GPU computes in 1.00 ms, so the GPU may wait for the host"
         );
         let without = DeviceTimes { graph: false, ..run(1000, 900, None) };
-        assert!(warnings(&[without])[0].ends_with("; leave out --no-cuda-graph"));
+        assert!(warnings(&[without])[0].ends_with("; leave out --runtime-option cuda-graph=false"));
         let copies = warnings(&[run(1000, 1, Some([1000, 999]))]);
         assert_eq!(copies, ["copying the inputs takes 1.00 ms, and the GPU computes for 1.00 ms"]);
         // Two samples d apart from their mean m have a coefficient of variation of d / m.

@@ -307,10 +307,10 @@ pub struct Memory {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub load_rss: Option<u64>,
     /// The most memory that a process had resident that loaded the artifact, ran the cell once and read its outputs; absent
-    /// without `--isolate`.
+    /// without `--set isolate`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_rss: Option<u64>,
-    /// The same after three more runs; absent without `--isolate`.
+    /// The same after three more runs; absent without `--set isolate`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub repeated_rss: Option<u64>,
     /// The weights of the graph as they are stored; absent where the graph cannot be read.

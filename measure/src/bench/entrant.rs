@@ -306,8 +306,8 @@ impl Form {
         if is_static {
             let needed = || {
                 format!(
-                    "int8 for target {target} needs data: name it with --calibrate or --data, and for text generation with \
-                     --calibrate"
+                    "int8 for target {target} needs data: name it with --set calibrate=FILE or --data, and for text generation \
+                     with --set calibrate=FILE"
                 )
             };
             options.calibration = Some(calibration.with_context(needed)?.clone());

@@ -160,7 +160,9 @@ pub(super) fn measure<T>(
             let least = Trial::<T>::least(options);
             if latency.n < least {
                 let (n, seconds) = (latency.n, MAX_TIME.max(options.time).as_secs());
-                let why = format!("the cell took its {seconds} s: {n} runs instead of {least}; --time gives it more");
+                let why = format!(
+                    "the cell took its {seconds} s: {n} runs instead of {least}; --set time=SECONDS gives it more"
+                );
                 trial.cell.warnings.push(why);
             }
             let joules = trial.joules / trial.samples.len().max(1) as f64;

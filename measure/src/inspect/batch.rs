@@ -107,7 +107,9 @@ impl Opened {
         process: Result<Process, String>,
     ) -> Result<LargestBatch, String> {
         if !self.open_sizes().rows {
-            return Err("--memory looks for the largest batch, and the inputs fix the number of rows".to_owned());
+            return Err(
+                "--estimate memory=SIZE looks for the largest batch, and the inputs fix the number of rows".to_owned()
+            );
         }
         let (process, unmeasured) = match process {
             Ok(process) => (Some(process), None),

@@ -67,7 +67,8 @@ impl Subject {
         let runtime = match settings.runtime {
             Some(make) => make(settings),
             None => {
-                let ort = OrtOptions { spin: !settings.sleeping, ..OrtOptions::default() };
+                let ort =
+                    OrtOptions { spin: !settings.sleeping, spin_us: settings.polling_us, ..OrtOptions::default() };
                 Box::new(OnnxRuntime::new(settings.ort_library.clone()).options(ort))
             }
         };

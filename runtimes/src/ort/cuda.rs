@@ -39,7 +39,7 @@ fn try_device(loaded: &Loaded) -> Result<(), Unavailable> {
     if !CUDA::is_available().unwrap_or(false) {
         return Err(unavailable(
             format!("{library} is built without the CUDA provider"),
-            "name the library of a GPU build with --ort-lib or PLANISH_ORT_LIB; the Python package onnxruntime-gpu has \
+            "name the library of a GPU build with --runtime-option ort-lib=PATH or PLANISH_ORT_LIB; the Python package onnxruntime-gpu has \
              it in its folder capi",
         ));
     }

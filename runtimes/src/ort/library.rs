@@ -73,7 +73,7 @@ fn find(search: &Search) -> Result<Loaded, Unavailable> {
         reason: format!("no ONNX Runtime 1.{ORT_API_VERSION} or newer was found"),
         looked,
         remedy: format!(
-            "name the file libonnxruntime.so.* with --ort-lib or {LIBRARY_VARIABLE}; the Python package onnxruntime \
+            "name the file libonnxruntime.so.* with --runtime-option ort-lib=PATH or {LIBRARY_VARIABLE}; the Python package onnxruntime \
              has it in its folder capi"
         ),
     })

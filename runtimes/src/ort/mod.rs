@@ -34,7 +34,7 @@ pub const LIBRARY_VARIABLE: &str = "PLANISH_ORT_LIB";
 
 /// ONNX Runtime's shared library.
 pub(crate) static LIBRARY: SharedLibrary = SharedLibrary {
-    option: "--ort-lib",
+    option: "--runtime-option ort-lib",
     variable: LIBRARY_VARIABLE,
     file: "libonnxruntime.so",
     folder: "onnxruntime",

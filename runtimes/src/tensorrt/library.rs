@@ -90,7 +90,7 @@ impl Library {
             reason: format!("no {PRODUCT} {} was found", needed()),
             looked,
             remedy: format!(
-                "name its folder or the file {}.* with --trt-lib or {LIBRARY_VARIABLE}; {WHERE}",
+                "name its folder or the file {}.* with --runtime-option trt-lib=PATH or {LIBRARY_VARIABLE}; {WHERE}",
                 LIBRARY.file
             ),
         })
@@ -154,7 +154,9 @@ impl Library {
             runtime: RUNTIME,
             reason,
             looked: vec![self.location.clone()],
-            remedy: format!("name the folder of the whole {PRODUCT} with --trt-lib or {LIBRARY_VARIABLE}; {WHERE}"),
+            remedy: format!(
+                "name the folder of the whole {PRODUCT} with --runtime-option trt-lib=PATH or {LIBRARY_VARIABLE}; {WHERE}"
+            ),
         }
     }
 

@@ -107,7 +107,7 @@ pub const LIBRARY_VARIABLE: &str = "PLANISH_TRT_LIB";
 /// The library that builds and runs engines.
 #[cfg(feature = "trtx")]
 static LIBRARY: SharedLibrary = SharedLibrary {
-    option: "--trt-lib",
+    option: "--runtime-option trt-lib",
     variable: LIBRARY_VARIABLE,
     file: if ENTERPRISE { "libnvinfer.so" } else { "libtensorrt_rtx.so" },
     folder: if ENTERPRISE { "tensorrt" } else { "tensorrt-rtx" },

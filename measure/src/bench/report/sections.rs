@@ -12,10 +12,10 @@ use crate::bench::table::significant;
 
 /// The options of `planish bench` that say what a section shows.
 const COMPARE: &str = "several artifacts or runtimes, or --compare MODEL";
-const OPERATORS: &str = "--operators";
-const PEAKS: &str = "--no-peaks";
+const OPERATORS: &str = "--set operators";
+const PEAKS: &str = "--set peaks=false";
 const DATA: &str = "--data FILE";
-const ISOLATE: &str = "--isolate";
+const ISOLATE: &str = "--set isolate";
 
 /// A section.
 #[derive(Serialize)]

@@ -115,7 +115,8 @@ impl GraphSession {
         self.device.wait()?;
         if self.record {
             let recording = self.device.record(&mut || self.launch_each(&bound));
-            let recording = recording.map_err(|reason| format!("{reason}; --no-cuda-graph records no run"))?;
+            let recording =
+                recording.map_err(|reason| format!("{reason}; --runtime-option cuda-graph=false records no run"))?;
             bound.recording = recording;
         }
         Ok(bound)

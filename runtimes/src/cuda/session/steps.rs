@@ -303,7 +303,9 @@ impl GraphSession {
                     Some(at) => {
                         ready.seen.remove(at);
                         let recording = device.record(&mut || give()).map_err(|reason| {
-                            format!("a step was not recorded, and --no-cuda-graph records none: {reason}")
+                            format!(
+                                "a step was not recorded, and --runtime-option cuda-graph=false records none: {reason}"
+                            )
                         })?;
                         if let Some(recording) = recording {
                             ready.recordings.push_front((own, recording));

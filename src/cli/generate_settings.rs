@@ -1,0 +1,355 @@
+//! The rarer settings of `planish generate`: those of generation_config.json by their names, and how the model is run.
+
+use std::num::NonZeroUsize;
+use std::str::FromStr;
+
+use planish_generate::{MOST_BEAMS, PromptLookup};
+use serde_json::{Map, Value, json};
+
+use super::keys::{Key, KeyArguments, Keyed, switch};
+
+/// `--set` of `planish generate`.
+pub(super) type GenerateArguments = KeyArguments<GenerateSettings>;
+
+/// What `--set` sets.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct GenerateSettings {
+    /// Settings in place of those of generation_config.json.
+    pub(super) members: Map<String, Value>,
+    /// Whether generation_config.json is read for more than the tokens that begin and end a text.
+    pub(super) generation_config: bool,
+    pub(super) ignore_eos: bool,
+    /// How many tokens a step reads ahead at most, and how many last tokens it looks for.
+    lookup: Option<NonZeroUsize>,
+    ngram: Option<NonZeroUsize>,
+    pub(super) use_cache: bool,
+    pub(super) prefill_chunk_size: Option<NonZeroUsize>,
+}
+
+impl Default for GenerateSettings {
+    fn default() -> Self {
+        Self {
+            members: Map::new(),
+            generation_config: true,
+            ignore_eos: false,
+            lookup: None,
+            ngram: None,
+            use_cache: true,
+            prefill_chunk_size: None,
+        }
+    }
+}
+
+/// The last tokens that are looked for, where nothing says how many.
+const NGRAM: NonZeroUsize = NonZeroUsize::MIN.saturating_add(2);
+
+/// The largest number of tokens that an argument may give: more than any model takes or knows.
+const MOST_TOKENS: usize = 1 << 30;
+
+/// The most tokens that a step may read ahead or look for: more than any text repeats with profit.
+const MOST_CANDIDATES: usize = 1024;
+
+impl Keyed for GenerateSettings {
+    const OPTION: &'static str = "set";
+    const HELP: &'static str =
+        "A rarer setting; those of generation_config.json have its names. Repeatable; the keys are";
+    const ELSEWHERE: &'static [(&'static str, &'static str)] = &[
+        ("max_new_tokens", "--max-new-tokens"),
+        ("temperature", "--temperature"),
+        ("top_k", "--top-k"),
+        ("top_p", "--top-p"),
+        ("seed", "--seed"),
+        ("stop_strings", "--stop"),
+    ];
+    const KEYS: &'static [Key<Self>] = &[
+        Key {
+            name: "num_beams",
+            value: "N",
+            help: "beam search with N beams",
+            set: |it, key, text| it.put(key, up_to::<usize>(text, 1, MOST_BEAMS)?),
+        },
+        Key {
+            name: "length_penalty",
+            value: "X",
+            help: "beam search divides the log probability of a text by its length to the power X",
+            set: |it, key, text| it.put(key, finite(text)?),
+        },
+        Key {
+            name: "early_stopping",
+            value: "true|false|never",
+            help: "when a beam search ends, as in the transformers library",
+            set: GenerateSettings::json,
+        },
+        Key {
+            name: "do_sample",
+            value: "",
+            help: "sample tokens, with the settings of generation_config.json",
+            set: |it, key, text| it.put(key, switch(text)?),
+        },
+        Key {
+            name: "min_p",
+            value: "P",
+            help: "sample only from tokens with at least P times the probability of the likeliest one",
+            set: |it, key, text| it.put(key, probability(text)?),
+        },
+        Key {
+            name: "repetition_penalty",
+            value: "X",
+            help: "divide the positive scores of tokens that the text has by X, and multiply negative ones",
+            set: |it, key, text| it.put(key, penalty(text)?),
+        },
+        Key {
+            name: "no_repeat_ngram_size",
+            value: "N",
+            help: "no N tokens occur twice in a row",
+            set: |it, key, text| it.put(key, up_to::<usize>(text, 0, MOST_TOKENS)?),
+        },
+        Key {
+            name: "min_new_tokens",
+            value: "N",
+            help: "no end token before N new ones",
+            set: |it, key, text| it.put(key, up_to::<usize>(text, 0, MOST_TOKENS)?),
+        },
+        Key {
+            name: "min_length",
+            value: "N",
+            help: "the same with the prompt",
+            set: |it, key, text| it.put(key, up_to::<usize>(text, 0, MOST_TOKENS)?),
+        },
+        Key {
+            name: "max_length",
+            value: "N",
+            help: "the most tokens with the prompt, without --max-new-tokens",
+            set: |it, key, text| it.put(key, up_to::<usize>(text, 0, MOST_TOKENS)?),
+        },
+        Key {
+            name: "bad_words_ids",
+            value: "[[ID,..],..]",
+            help: "sequences of tokens that do not occur",
+            set: GenerateSettings::json,
+        },
+        Key { name: "suppress_tokens", value: "ID,..", help: "tokens that do not occur", set: GenerateSettings::json },
+        Key {
+            name: "begin_suppress_tokens",
+            value: "ID,..",
+            help: "tokens that do not begin a text",
+            set: GenerateSettings::json,
+        },
+        Key {
+            name: "forced_bos_token_id",
+            value: "ID",
+            help: "the first token of the text",
+            set: GenerateSettings::json,
+        },
+        Key {
+            name: "forced_eos_token_id",
+            value: "ID,..",
+            help: "the last token of a text that gets the largest number of tokens",
+            set: GenerateSettings::json,
+        },
+        Key {
+            name: "renormalize_logits",
+            value: "",
+            help: "scores add up to 1 after all changes",
+            set: |it, key, text| it.put(key, switch(text)?),
+        },
+        Key {
+            name: "ignore_eos",
+            value: "",
+            help: "choose no end token, so that each text gets the largest number of tokens",
+            set: |it, _, text| switch(text).map(|value| it.ignore_eos = value),
+        },
+        Key {
+            name: "generation_config",
+            value: "false",
+            help: "take only the tokens that begin and end a text from generation_config.json",
+            set: |it, _, text| switch(text).map(|value| it.generation_config = value),
+        },
+        Key {
+            name: "prompt_lookup_num_tokens",
+            value: "N",
+            help: "greedy search reads up to N tokens ahead: those that follow the last tokens where the text had them before",
+            set: |it, _, text| up_to(text, 1, MOST_CANDIDATES).map(|value| it.lookup = Some(value)),
+        },
+        Key {
+            name: "max_matching_ngram_size",
+            value: "N",
+            help: "how many last tokens that looks for, and then fewer [3]",
+            set: |it, _, text| up_to(text, 1, MOST_CANDIDATES).map(|value| it.ngram = Some(value)),
+        },
+        Key {
+            name: "prefill_chunk_size",
+            value: "N",
+            help: "the columns of prompts that one run of a decoder with a cache reads [512, or all where that is faster]",
+            set: |it, _, text| up_to(text, 1, MOST_TOKENS).map(|value| it.prefill_chunk_size = Some(value)),
+        },
+        Key {
+            name: "use_cache",
+            value: "false",
+            help: "compute all tokens again in each step",
+            set: |it, _, text| switch(text).map(|value| it.use_cache = value),
+        },
+    ];
+}
+
+impl GenerateSettings {
+    fn put(&mut self, key: &str, value: impl Into<Value>) -> Result<(), String> {
+        self.members.insert(key.to_owned(), value.into());
+        Ok(())
+    }
+
+    /// A value in JSON, a list without its brackets, or a word.
+    fn json(&mut self, key: &str, text: &str) -> Result<(), String> {
+        let list = || serde_json::from_str(&format!("[{text}]")).ok();
+        let value: Option<Value> = serde_json::from_str(text).ok().or_else(list);
+        self.put(key, value.unwrap_or_else(|| json!(text)))
+    }
+
+    /// Whether a setting of generation_config.json is overridden.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.members.contains_key(key)
+    }
+
+    /// How greedy search reads ahead, if it does.
+    pub(super) fn lookup(&self) -> Option<PromptLookup> {
+        self.lookup.map(|candidates| PromptLookup { candidates, ngram: self.ngram.unwrap_or(NGRAM) })
+    }
+
+    /// What of it has no effect or contradicts itself.
+    pub(super) fn refused(&self) -> Option<&'static str> {
+        if self.ngram.is_some() && self.lookup.is_none() {
+            Some("--set max_matching_ngram_size has no effect without prompt_lookup_num_tokens")
+        } else if self.prefill_chunk_size.is_some() && !self.use_cache {
+            Some("--set prefill_chunk_size is for a cache, and use_cache=false leaves it out")
+        } else {
+            None
+        }
+    }
+}
+
+fn up_to<T: TryFrom<usize>>(text: &str, least: usize, most: usize) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    number
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| format!("not a whole number from {least} to {most}"))
+}
+
+/// The value of `--max-new-tokens`.
+pub(super) fn tokens(text: &str) -> Result<NonZeroUsize, String> {
+    up_to(text, 1, MOST_TOKENS)
+}
+
+/// The value of `--top-k`.
+pub(super) fn count(text: &str) -> Result<usize, String> {
+    up_to(text, 0, MOST_TOKENS)
+}
+
+/// The value of `--seed`.
+pub(super) fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("not a whole number from 0 to {}", u64::MAX))
+}
+
+fn finite(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+    number.ok_or_else(|| "not a number".to_owned())
+}
+
+/// The value of `--temperature`.
+pub(super) fn temperature(text: &str) -> Result<f64, String> {
+    finite(text).ok().filter(|number| *number >= 0.0).ok_or_else(|| "not a number from 0 on".to_owned())
+}
+
+/// The value of `--stop`.
+pub(super) fn nonempty(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("an empty string is in any text".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+/// Scores are of this type, in which other numbers may be 0 or infinite.
+fn penalty(text: &str) -> Result<f32, String> {
+    let number = f32::from_str(text).ok().filter(|number| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "not a number above 0 that float32 has".to_owned())
+}
+
+/// The value of `--top-p`.
+pub(super) fn probability(text: &str) -> Result<f64, String> {
+    let number = finite(text).ok().filter(|number| (0.0..=1.0).contains(number));
+    number.ok_or_else(|| "not a number from 0 to 1".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use planish_generate::GenerationConfig;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<GenerateSettings, String> {
+        GenerateSettings::read([text])
+    }
+
+    /// Each key of generation_config.json changes a setting of it.
+    #[test]
+    fn members_are_settings_of_the_file() {
+        for (text, value) in [
+            ("num_beams=4", json!(4)),
+            ("length_penalty=-.5", json!(-0.5)),
+            ("early_stopping=never", json!("never")),
+            ("early_stopping=true", json!(true)),
+            ("do_sample", json!(true)),
+            ("min_p=0.25", json!(0.25)),
+            ("repetition_penalty=1.5", json!(1.5)),
+            ("no_repeat_ngram_size=3", json!(3)),
+            ("min_new_tokens=2", json!(2)),
+            ("min_length=2", json!(2)),
+            ("max_length=20", json!(20)),
+            ("bad_words_ids=[[1,2],[3]]", json!([[1, 2], [3]])),
+            ("suppress_tokens=1,2", json!([1, 2])),
+            ("begin_suppress_tokens=[4]", json!([4])),
+            ("forced_bos_token_id=5", json!(5)),
+            ("forced_eos_token_id=6", json!(6)),
+            ("renormalize_logits=true", json!(true)),
+        ] {
+            let members = read(text).unwrap().members;
+            let key = text.split('=').next().unwrap_or_default();
+            assert_eq!(members, Map::from_iter([(key.to_owned(), value)]), "{text}");
+            let [usual, set] = [Map::new(), members].map(|all| GenerationConfig::default().overridden(all).unwrap());
+            assert!(set.unknown.is_empty(), "{text}");
+            assert_ne!(format!("{usual:?}"), format!("{set:?}"), "{text}");
+        }
+    }
+
+    #[test]
+    fn several_pairs_may_have_lists() {
+        let settings =
+            read("suppress_tokens=1,2,num_beams=3,ignore_eos,use_cache=false,generation_config=false").unwrap();
+        assert_eq!(
+            settings.members,
+            Map::from_iter([("suppress_tokens".to_owned(), json!([1, 2])), ("num_beams".to_owned(), json!(3))])
+        );
+        assert!(settings.ignore_eos && !settings.use_cache && !settings.generation_config);
+        let ahead = read("prompt-lookup-num-tokens=8,prefill_chunk_size=16").unwrap();
+        let (candidates, ngram) = (NonZeroUsize::new(8).unwrap(), NonZeroUsize::new(3).unwrap());
+        assert_eq!(ahead.lookup(), Some(PromptLookup { candidates, ngram }));
+        assert_eq!((ahead.prefill_chunk_size, ahead.refused()), (NonZeroUsize::new(16), None));
+        let both = read("prompt_lookup_num_tokens=8,max_matching_ngram_size=1").unwrap();
+        assert_eq!(both.lookup(), Some(PromptLookup { candidates, ngram: NonZeroUsize::MIN }));
+    }
+
+    #[test]
+    fn wrong_settings_are_refused() {
+        for (text, part) in [
+            ("num_beams=1025", "--set num_beams=1025: not a whole number from 1 to 1024"),
+            ("repetition_penalty=1e39", "not a number above 0 that float32 has"),
+            ("min_p=1.5", "not a number from 0 to 1"),
+            ("prompt_lookup_num_tokens=0", "not a whole number from 1 to 1024"),
+            ("ignore_eos=1", "expected true or false"),
+            ("num_beams=2,num_beams=3", "has `num_beams` twice"),
+            ("num_beam=2", "has no key `num_beam`; its keys are num_beams=N, length_penalty=X"),
+            ("top-k=3", "`top-k` is an option: --top-k"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(read("max_matching_ngram_size=2").unwrap().refused().is_some());
+        assert!(read("use_cache=false,prefill_chunk_size=2").unwrap().refused().is_some());
+    }
+}

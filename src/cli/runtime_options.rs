@@ -1,0 +1,202 @@
+//! `--runtime-option`: where the libraries of runtimes are, and how runtimes use the machine.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use planish_artifact::backend::RuntimeSettings;
+use planish_runtimes::tensorrt::{KernelSpecialization, LoadOptions, WeightStreamingBudget};
+
+use super::keys::{Key, KeyArguments, Keyed, put};
+use super::terminal::warn;
+
+/// The settings of runtimes, of which a command takes the first `KEYS` ones.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct RuntimeOptions<const KEYS: usize> {
+    ort_lib: Option<PathBuf>,
+    trt_lib: Option<PathBuf>,
+    /// How idle threads of ONNX Runtime wait.
+    pub(super) spin: Option<Spin>,
+    cuda_graph: Option<bool>,
+    weight_streaming_budget: Option<WeightStreamingBudget>,
+    pub(super) kernel_specialization: Option<KernelSpecialization>,
+}
+
+/// The option of a command that finds libraries, and leaves to runtimes how they use the machine.
+pub(super) type LibraryArguments = KeyArguments<RuntimeOptions<2>>;
+/// The option of a command that runs models on the processor.
+pub(super) type ProcessorArguments = KeyArguments<RuntimeOptions<3>>;
+/// The option of a command that runs artifacts.
+pub(super) type RuntimeArguments = KeyArguments<RuntimeOptions<6>>;
+
+/// How long an idle thread of ONNX Runtime polls for work before it sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spin {
+    /// As long as ONNX Runtime has it.
+    Usual,
+    /// So many microseconds; with 0 it sleeps at once.
+    Microseconds(u32),
+}
+
+/// The most microseconds that a thread polls.
+const MOST_SPIN: u32 = 1_000_000;
+
+impl FromStr for Spin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "true" => Ok(Self::Usual),
+            "false" => Ok(Self::Microseconds(0)),
+            _ => {
+                let number = text.parse().ok().filter(|number| *number <= MOST_SPIN);
+                let wrong = || format!("expected microseconds from 0 to {MOST_SPIN}, true or false");
+                number.map(Self::Microseconds).ok_or_else(wrong)
+            }
+        }
+    }
+}
+
+impl<const KEYS: usize> RuntimeOptions<KEYS> {
+    const ALL: &'static [Key<Self>] = &[
+        Key {
+            name: "ort-lib",
+            value: "PATH",
+            help: "ONNX Runtime's shared library, or its folder [default: PLANISH_ORT_LIB, else beside planish, .deps/, the system]",
+            set: |it, _, text| put(&mut it.ort_lib, text),
+        },
+        Key {
+            name: "trt-lib",
+            value: "PATH",
+            help: "the same of TensorRT [default: PLANISH_TRT_LIB, else as above]",
+            set: |it, _, text| put(&mut it.trt_lib, text),
+        },
+        Key {
+            name: "spin",
+            value: "MICROSECONDS",
+            help: "how long an idle thread of ONNX Runtime polls for work; true: as long as ONNX Runtime's default",
+            set: |it, _, text| put(&mut it.spin, text),
+        },
+        Key {
+            name: "cuda-graph",
+            value: "false",
+            help: "record no CUDA graph, on cuda, cuda-baseline, cuda-emulator and trt",
+            set: |it, _, text| super::keys::switch(text).map(|value| it.cuda_graph = Some(value)),
+        },
+        Key {
+            name: "weight-streaming-budget",
+            value: "BUDGET",
+            help: "the weights on the GPU, on trt: -2 (all), -1 (TensorRT chooses), a share such as 25%, or a size such as 512M",
+            set: |it, _, text| put(&mut it.weight_streaming_budget, text),
+        },
+        Key {
+            name: "kernel-specialization",
+            value: "WHEN",
+            help: "when TensorRT-RTX compiles kernels for new shapes: eager, lazy or none [default: eager; generate: none]",
+            set: |it, _, text| put(&mut it.kernel_specialization, text),
+        },
+    ];
+
+    /// How runtimes are found, with what the user chose.
+    pub(super) fn settings(&self) -> RuntimeSettings {
+        let usual = LoadOptions { warn, ..LoadOptions::default() };
+        let engines = LoadOptions {
+            cuda_graph: self.cuda_graph.unwrap_or(usual.cuda_graph),
+            weight_streaming_budget: self.weight_streaming_budget.unwrap_or(usual.weight_streaming_budget),
+            kernel_specialization: self.kernel_specialization.unwrap_or(usual.kernel_specialization),
+            ..usual
+        };
+        let (ort_library, trt_library) = (self.ort_lib.clone(), self.trt_lib.clone());
+        let settings = RuntimeSettings { ort_library, trt_library, engines, ..RuntimeSettings::default() };
+        self.spin.map_or(settings.clone(), |spin| spin.applied(settings))
+    }
+
+    /// The same, where idle threads sleep unless the user says otherwise.
+    pub(super) fn sleeping(&self) -> RuntimeSettings {
+        let settings = self.settings();
+        RuntimeSettings { sleeping: settings.sleeping || self.spin.is_none(), ..settings }
+    }
+}
+
+impl Spin {
+    /// The settings with this.
+    pub(super) fn applied(self, settings: RuntimeSettings) -> RuntimeSettings {
+        let polling_us = match self {
+            Self::Usual => None,
+            Self::Microseconds(microseconds) => Some(microseconds),
+        };
+        RuntimeSettings { sleeping: polling_us == Some(0), polling_us, ..settings }
+    }
+}
+
+impl<const KEYS: usize> Keyed for RuntimeOptions<KEYS> {
+    const OPTION: &'static str = "runtime-option";
+    const HEADING: Option<&'static str> = Some("Runtimes");
+    const HELP: &'static str = "How the runtime is found and runs. Repeatable; the keys are";
+    const KEYS: &'static [Key<Self>] = Self::ALL.split_at(KEYS).0;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<RuntimeOptions<6>, String> {
+        RuntimeOptions::read([text])
+    }
+
+    #[test]
+    fn each_key_sets_what_the_runtime_takes() {
+        let all =
+            "ort-lib=a,b.so,trt-lib=c,cuda-graph=false,weight-streaming-budget=-1,kernel-specialization=lazy,spin=50";
+        let settings = read(all).unwrap().settings();
+        assert_eq!(settings.ort_library, Some("a,b.so".into()));
+        assert_eq!(settings.trt_library, Some("c".into()));
+        assert_eq!((settings.sleeping, settings.polling_us), (false, Some(50)));
+        assert!(!settings.engines.cuda_graph);
+        assert_eq!(settings.engines.weight_streaming_budget, WeightStreamingBudget::Automatic);
+        assert_eq!(settings.engines.kernel_specialization, KernelSpecialization::Lazy);
+        let usual = RuntimeOptions::<6>::default().settings();
+        assert!(usual.engines.cuda_graph && !usual.sleeping && usual.polling_us.is_none());
+    }
+
+    #[test]
+    fn threads_sleep_as_the_user_says() {
+        let waits = |text: &str| {
+            let options = read(text).unwrap();
+            [options.settings(), options.sleeping()].map(|settings| (settings.sleeping, settings.polling_us))
+        };
+        assert_eq!(waits("cuda-graph=true"), [(false, None), (true, None)]);
+        assert_eq!(waits("spin=true"), [(false, None); 2]);
+        assert_eq!(waits("spin=7"), [(false, Some(7)); 2]);
+        assert_eq!([waits("spin=0"), waits("spin=false")], [[(true, Some(0)); 2]; 2]);
+    }
+
+    #[test]
+    fn wrong_values_and_keys_are_refused() {
+        let wrong = |text: &str, part: &str| {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        };
+        wrong("spin=1000001", "spin=1000001: expected microseconds from 0 to 1000000");
+        wrong("spin", "spin has no value; write spin=MICROSECONDS");
+        wrong("cuda-graph=0", "expected true or false");
+        wrong("weight-streaming-budget=200%", "a share such as 25%");
+        wrong("kernel-specialization=sometimes", "expected eager");
+        wrong("spin=1,spin=2", "has `spin` twice");
+        wrong(
+            "threads=2",
+            "has no key `threads`; its keys are ort-lib=PATH, trt-lib=PATH, spin=MICROSECONDS, cuda-graph=",
+        );
+    }
+
+    /// A command takes the keys that it has a use for.
+    #[test]
+    fn commands_have_their_own_keys() {
+        let names = |keys: usize| RuntimeOptions::<6>::KEYS[..keys].iter().map(|key| key.name).collect::<Vec<_>>();
+        assert_eq!(names(2), ["ort-lib", "trt-lib"]);
+        assert!(
+            RuntimeOptions::<2>::read(["spin=1"]).unwrap_err().ends_with("its keys are ort-lib=PATH, trt-lib=PATH")
+        );
+        assert!(RuntimeOptions::<3>::read(["spin=1"]).is_ok());
+        assert!(RuntimeOptions::<3>::read(["cuda-graph=false"]).unwrap_err().contains("no key `cuda-graph`"));
+    }
+}
