@@ -34,7 +34,7 @@ impl Default for BenchSettings {
 
 impl Keyed for BenchSettings {
     const OPTION: &'static str = "set";
-    const HELP: &'static str = "A rarer setting. Repeatable; the keys are";
+    const HELP: &'static str = "Rarer settings. The keys are";
     const KEYS: &'static [Key<Self>] = &[
         Key {
             name: "time",

@@ -51,8 +51,7 @@ const MOST_CANDIDATES: usize = 1024;
 
 impl Keyed for GenerateSettings {
     const OPTION: &'static str = "set";
-    const HELP: &'static str =
-        "A rarer setting; those of generation_config.json have its names. Repeatable; the keys are";
+    const HELP: &'static str = "Rarer settings, in place of those of generation_config.json. The keys are";
     const ELSEWHERE: &'static [(&'static str, &'static str)] = &[
         ("max_new_tokens", "--max-new-tokens"),
         ("temperature", "--temperature"),

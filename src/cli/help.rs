@@ -221,7 +221,7 @@ pub(super) fn whole(command: Command) -> Command {
         for value in explained {
             text += &format!("\n{value}");
         }
-        let text = wrapped(&text, WIDTH.saturating_sub(column));
+        let text = wrapped(&text, WIDTH.saturating_sub(column), 2);
         argument.help(text).hide_default_value(takes_value).hide_possible_values(takes_value)
     });
     let rest = command.get_long_about().map(ToString::to_string);
@@ -230,19 +230,20 @@ pub(super) fn whole(command: Command) -> Command {
     let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort);
     let command =
         command.disable_help_flag(true).arg(help.help_heading(None::<&str>).help("Print help; -h prints a summary"));
-    if after.is_empty() { command } else { command.after_help(wrapped(&after.join("\n\n"), WIDTH)) }
+    if after.is_empty() { command } else { command.after_help(wrapped(&after.join("\n\n"), WIDTH, 0)) }
 }
 
-/// A text in lines of so many columns.
-fn wrapped(text: &str, width: usize) -> String {
+/// A text in lines of so many columns. What goes on of a line, but of the first one, is `further` columns further in.
+fn wrapped(text: &str, width: usize, further: usize) -> String {
     let mut lines = Vec::new();
-    for whole in text.lines() {
+    for (number, whole) in text.lines().enumerate() {
         let (mut line, mut columns) = (String::new(), 0);
+        let indent = if number == 0 { 0 } else { further };
         for word in whole.split(' ') {
             let length = word.chars().count();
-            if columns > 0 && columns + 1 + length > width {
-                lines.push(std::mem::take(&mut line));
-                columns = 0;
+            if columns > indent && columns + 1 + length > width {
+                lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
+                columns = indent;
             } else if columns > 0 {
                 line.push(' ');
                 columns += 1;

@@ -32,7 +32,8 @@ use super::{
 pub(super) struct Arguments {
     /// The folder of an artifact, a checkpoint, an .onnx file, or an .engine file
     model: PathBuf,
-    /// What to show in place of the inputs, outputs, weights and operators. Several views make one JSON object, by their names
+    /// What to show in place of the inputs, outputs, weights and operators. Several views make one JSON object, by their names;
+    /// attention is in memory
     #[arg(long, value_enum, value_name = "VIEW,..", value_delimiter = ',', conflicts_with_all = ["dot", "svg"])]
     show: Vec<View>,
     /// Find high-level operators, such as attention, in the graph before it is shown
@@ -72,7 +73,7 @@ pub(super) struct Arguments {
 }
 
 /// A value of `--show`, in the order in which views are shown.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum View {
     /// The plan of the memory of a run beside inputs and weights: one arena, in which buffers share memory
     Memory,
@@ -180,8 +181,8 @@ fn show(arguments: &Arguments, options: &ImportOptions) -> Result<()> {
         true => Some(Opened::open(path, options)?.explain()?),
         false => None,
     };
-    let mut views = Views::default();
-    views.fusion = found.as_ref().map(|found| found.iter().map(|(part, found)| Explained::new(part, found)).collect());
+    let fusion = found.as_ref().map(|found| found.iter().map(|(part, found)| Explained::new(part, found)).collect());
+    let mut views = Views { fusion, ..Views::default() };
     if arguments.show.iter().any(|view| *view != View::Fusion) {
         add_plans(arguments, Opened::open(path, options)?, &mut views)?;
     }

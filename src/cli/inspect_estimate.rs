@@ -32,7 +32,7 @@ const UTILIZATION: f64 = 0.4;
 
 impl Keyed for Estimates {
     const OPTION: &'static str = "estimate";
-    const HELP: &'static str = "Estimate more beside --show cost. Repeatable; the keys are";
+    const HELP: &'static str = "Estimate more, beside --show cost. The keys are";
     const KEYS: &'static [Key<Self>] = &[
         Key {
             name: "memory",

@@ -144,7 +144,7 @@ impl<K: Keyed> clap::Args for KeyArguments<K> {
         }
         let option = Arg::new(K::OPTION)
             .long(K::OPTION)
-            .value_name("KEY=VALUE,..")
+            .value_name("KEY=VALUE")
             .value_parser(ValueParser::string())
             .action(ArgAction::Append)
             .help(help)

@@ -3,7 +3,10 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Commands, and options that they do not have, each with the sentence that follows it.
-const REMOVED: &[(&[&str], &[(&str, &str)])] = &[
+type Removed = (&'static [&'static str], &'static [(&'static str, &'static str)]);
+
+/// All options that there are no more.
+const REMOVED: &[Removed] = &[
     (
         &["compile"],
         &[
@@ -156,7 +159,7 @@ const REMOVED: &[(&[&str], &[(&str, &str)])] = &[
 
 /// Each command with an option that it does not have, and the sentence.
 fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    let of_commands = |(commands, rows): &'static (&[&str], &[(&str, &str)])| {
+    let of_commands = |(commands, rows): &'static Removed| {
         commands.iter().flat_map(|command| rows.iter().map(|(option, sentence)| (*command, *option, *sentence)))
     };
     REMOVED.iter().flat_map(of_commands)

@@ -61,37 +61,37 @@ impl<const KEYS: usize> RuntimeOptions<KEYS> {
         Key {
             name: "ort-lib",
             value: "PATH",
-            help: "ONNX Runtime's shared library, or its folder [default: PLANISH_ORT_LIB, else beside planish, .deps/, the system]",
+            help: "ONNX Runtime's library [PLANISH_ORT_LIB or searched]",
             set: |it, _, text| put(&mut it.ort_lib, text),
         },
         Key {
             name: "trt-lib",
             value: "PATH",
-            help: "the same of TensorRT [default: PLANISH_TRT_LIB, else as above]",
+            help: "TensorRT's library [PLANISH_TRT_LIB or searched]",
             set: |it, _, text| put(&mut it.trt_lib, text),
         },
         Key {
             name: "spin",
             value: "MICROSECONDS",
-            help: "how long an idle thread of ONNX Runtime polls for work; true: as long as ONNX Runtime's default",
+            help: "how long idle threads of ONNX Runtime poll; true: its default",
             set: |it, _, text| put(&mut it.spin, text),
         },
         Key {
             name: "cuda-graph",
             value: "false",
-            help: "record no CUDA graph, on cuda, cuda-baseline, cuda-emulator and trt",
+            help: "record no CUDA graph, on cuda* and trt",
             set: |it, _, text| super::keys::switch(text).map(|value| it.cuda_graph = Some(value)),
         },
         Key {
             name: "weight-streaming-budget",
             value: "BUDGET",
-            help: "the weights on the GPU, on trt: -2 (all), -1 (TensorRT chooses), a share such as 25%, or a size such as 512M",
+            help: "the weights on the GPU, on trt: -2 (all), -1 (TensorRT chooses), 25%, 512M or the like",
             set: |it, _, text| put(&mut it.weight_streaming_budget, text),
         },
         Key {
             name: "kernel-specialization",
             value: "WHEN",
-            help: "when TensorRT-RTX compiles kernels for new shapes: eager, lazy or none [default: eager; generate: none]",
+            help: "when TensorRT-RTX compiles kernels for new shapes: eager, lazy or none [eager; generate: none]",
             set: |it, _, text| put(&mut it.kernel_specialization, text),
         },
     ];
@@ -131,7 +131,7 @@ impl Spin {
 impl<const KEYS: usize> Keyed for RuntimeOptions<KEYS> {
     const OPTION: &'static str = "runtime-option";
     const HEADING: Option<&'static str> = Some("Runtimes");
-    const HELP: &'static str = "How the runtime is found and runs. Repeatable; the keys are";
+    const HELP: &'static str = "How the runtime is found and runs. The keys are";
     const KEYS: &'static [Key<Self>] = Self::ALL.split_at(KEYS).0;
 }
 

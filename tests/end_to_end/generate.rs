@@ -251,12 +251,19 @@ fn settings_of_the_generation_config_are_honoured_unless_others_are_given() {
     assert_eq!(run(drawing, &["--set=generation_config=false", "--max-new-tokens", "4"]), greedy[..4]);
     let suppressing = |ids: &[i64]| run(json!({"max_new_tokens": 2, "suppress_tokens": ids}), &[]);
     assert!(!suppressing(&greedy[..1]).contains(&greedy[0]));
+    // A key of --set is the setting of the file.
+    let suppress = format!("--set=suppress_tokens={}", greedy[0]);
+    assert_eq!(run(json!({"max_new_tokens": 2}), &[&suppress]), suppressing(&greedy[..1]));
+    for sampling in ["--set=do_sample", "--set=min_p=0"] {
+        assert_eq!(run(json!({"max_new_tokens": count, "temperature": 2.0}), &[sampling]), drawn, "{sampling}");
+    }
     // As transformers 5.23.0: the number of new tokens counts, not that of all.
     let short = json!({"eos_token_id": 70, "min_length": 12, "min_new_tokens": 1, "max_new_tokens": 12});
     std::fs::write(out.join("generation_config.json"), short.to_string()).unwrap();
     assert_eq!(ids(&out, &["--ids", "1,2,3"]), json!([55, 55, 70]));
     let forced = json!({"max_new_tokens": 3, "forced_eos_token_id": 9});
     assert_eq!(run(forced.clone(), &[])[2], 9);
+    assert_eq!(run(forced.clone(), &["--set=forced_eos_token_id=8"])[2], 8);
     assert_eq!(run(forced, &["--set=ignore_eos"]), greedy[..3]);
     assert!(!run(json!({"max_new_tokens": 9, "repetition_penalty": 1e9}), &[])[1..].windows(2).any(|w| w[0] == w[1]));
 
@@ -264,7 +271,7 @@ fn settings_of_the_generation_config_are_honoured_unless_others_are_given() {
         std::fs::write(out.join("generation_config.json"), settings.to_string()).unwrap();
         generate(&out, &["--ids", &list(&prompt)]).exits(1, parts);
     };
-    refused(json!({"penalty_alpha": 0.6}), &["penalty_alpha", "--set=generation_config=false"]);
+    refused(json!({"penalty_alpha": 0.6}), &["penalty_alpha", "--set generation_config=false"]);
     let all: Vec<i64> = (0..137).collect();
     for search in [json!({}), json!({"num_beams": 2}), json!({"do_sample": true})] {
         let mut settings = search;
@@ -319,7 +326,7 @@ fn an_encoder_decoder_needs_its_decoder_with_a_cache() {
     let mut manifest: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     manifest["parts"].as_array_mut().unwrap().retain(|part| part["name"] != "decoder_with_past_model");
     std::fs::write(&path, manifest.to_string()).unwrap();
-    generate(&out, &["--ids", "5"]).exits(1, &["no decoder_with_past_model", "--set=use_cache=false"]);
+    generate(&out, &["--ids", "5"]).exits(1, &["no decoder_with_past_model", "--set use_cache=false"]);
     generate(&out, &["--ids", "5", "--set=use_cache=false"]).exits(0, &[]);
 }
 
