@@ -24,21 +24,8 @@ fn artifacts_of_a_model_are_measured_together() {
         }
     }
     let json = path("figures.json");
-    let quick = [
-        "--set=peaks=false",
-        "--set",
-        "warmup=0",
-        "--set",
-        "time=0",
-        "--set",
-        "iterations=3",
-        "--threads",
-        "1",
-        "--seq",
-        "4,8",
-        "--json",
-        &json,
-    ];
+    let quick =
+        ["--set", "peaks=false,warmup=0,time=0,iterations=3", "--threads", "1", "--seq", "4,8", "--json", &json];
     let done = planish([&["bench", &path("a"), &path("b"), &path("a2")], &quick[..]].concat()).exits(0, &[]);
     let (notes, measured): (Vec<&str>, Vec<&str>) = done.stderr.lines().partition(|line| line.starts_with("note: "));
     assert_eq!(measured.len(), 6, "{measured:?}");
@@ -69,21 +56,8 @@ fn the_precision_of_quantized_artifacts_is_named() {
     let folder = scratch();
     let (out, json) = (folder.path().join("out"), folder.path().join("figures.json"));
     planish_compile(&golden("bert"), &out, &["--int8"]).succeeds();
-    let quick = [
-        "--set=peaks=false",
-        "--set",
-        "warmup=0",
-        "--set",
-        "time=0",
-        "--set",
-        "iterations=1",
-        "--threads",
-        "1",
-        "--seq",
-        "4",
-        "--json",
-        text(&json),
-    ];
+    let quick =
+        ["--set", "peaks=false,warmup=0,time=0,iterations=1", "--threads", "1", "--seq", "4", "--json", text(&json)];
     planish([&["bench", text(&out)], &quick[..]].concat()).exits(0, &[]);
     let document: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     assert_eq!(document["cells"][0]["precision"], "int8", "{document}");
@@ -95,8 +69,7 @@ fn arguments_are_checked_first() {
     let folder = scratch();
     let (missing, file) = (folder.path().join("missing"), folder.path().join("no/figures.json"));
     let bench = |more: &[&str]| planish([&["bench", text(&missing)], more].concat());
-    bench(&["--set=peaks=false", "--set", "warmup=0", "--set", "time=0", "--set", "iterations=0"])
-        .exits(2, &["--set time=0,iterations=0"]);
+    bench(&["--set", "peaks=false,warmup=0,time=0,iterations=0"]).exits(2, &["--set time=0,iterations=0"]);
     bench(&["--set=time=-1"]).exits(2, &["--set time=-1"]);
     bench(&["--batch", "0"]).exits(2, &["--batch"]);
     bench(&["--batch", "2000000"]).exits(2, &["--batch", "expected a number from 1 to 1048576"]);
@@ -118,18 +91,7 @@ fn runs(model: &str, lengths: &str) -> Vec<(String, u64, u64)> {
     let (_folder, out) = artifact(model);
     let reference = golden(model);
     let bench = ["bench", text(&out), "--reference", text(&reference), "--batch", "2", "--seq", lengths];
-    let quick = [
-        "--set=peaks=false",
-        "--set",
-        "warmup=0",
-        "--set",
-        "time=0",
-        "--set",
-        "iterations=3",
-        "--threads",
-        "1",
-        "--json",
-    ];
+    let quick = ["--set", "peaks=false,warmup=0,time=0,iterations=3", "--threads", "1", "--json"];
     let done = planish([&bench[..], &quick].concat()).exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     let run = |cell: &Value| {
@@ -202,13 +164,8 @@ fn each_artifact_is_held_against_its_own_reference() {
         "bench",
         text(&bert),
         text(&vit),
-        "--set=peaks=false",
         "--set",
-        "warmup=0",
-        "--set",
-        "time=0",
-        "--set",
-        "iterations=3",
+        "peaks=false,warmup=0,time=0,iterations=3",
         "--reference",
         text(&second),
     ];
@@ -250,27 +207,15 @@ pub(crate) fn cells(stdout: &str) -> Vec<[String; 4]> {
     cells.map(|c| [text(&c["model"]["id"]), text(&c["backend"]), text(&c["precision"]), text(&c["status"])]).collect()
 }
 
-pub(crate) const QUICK: [&str; 12] = [
-    "--seq",
-    "4",
-    "--set",
-    "time=0",
-    "--set",
-    "warmup=0",
-    "--set",
-    "iterations=2",
-    "--threads",
-    "1",
-    "--set=peaks=false",
-    "--json",
-];
+pub(crate) const QUICK: [&str; 7] =
+    ["--seq", "4", "--set", "time=0,warmup=0,iterations=2,peaks=false", "--threads", "1", "--json"];
 
 #[test]
 fn sizes_are_numbers_and_ranges() {
     let (_folder, out) = artifact("bert");
     let model = golden("bert");
     let bench = ["bench", text(&out), "--reference", text(&model), "--batch", "1-4*2,5-7+2", "--seq", "3-4"];
-    let quick = ["--set", "time=0", "--set", "warmup=0", "--set", "iterations=1", "--set=peaks=false", "--json"];
+    let quick = ["--set", "time=0,warmup=0,iterations=1,peaks=false", "--json"];
     let done = planish([&bench[..], &quick].concat()).exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     let size = |cell: &Value, name: &str| cell["shape"][name].as_u64().unwrap();
@@ -284,11 +229,12 @@ fn sizes_are_numbers_and_ranges() {
 fn operators_have_times_and_nodes_a_provider() {
     let (_folder, out) = artifact("gpt2");
     let model = golden("gpt2");
-    let bench = ["bench", text(&out), "--reference", text(&model), "--set=operators"];
+    let bench = ["bench", text(&out), "--reference", text(&model), "--set=operators", "--runtime-option", "spin=5"];
     let done = planish([&bench[..], &QUICK].concat()).exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     let cells = document["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 2, "the prompt and a step");
+    assert!(cells.iter().all(|cell| cell["options"]["spin"] == true), "{document}");
     for cell in cells {
         let operators = cell["operators"].as_array().unwrap();
         let times: Vec<f64> = operators.iter().map(|operator| operator[1].as_f64().unwrap()).collect();
@@ -318,18 +264,7 @@ fn inputs_that_cannot_be_guessed_are_given() {
     let inputs = folder.path().join("inputs.safetensors");
     let x = || Stored { dtype: safetensors::Dtype::F32, shape: vec![3, 1, 4], bytes: vec![0; 48] };
     write_tensors(&inputs, &["x", "r"].map(|name| (name.to_owned(), x())).into());
-    let quick = [
-        "--set=peaks=false",
-        "--set",
-        "warmup=0",
-        "--set",
-        "time=0",
-        "--set",
-        "iterations=2",
-        "--json",
-        "--inputs",
-        text(&inputs),
-    ];
+    let quick = ["--set", "peaks=false,warmup=0,time=0,iterations=2", "--json", "--inputs", text(&inputs)];
     let done = planish([&["bench", text(&file)], &quick[..]].concat());
     let done = done.exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();

@@ -11,18 +11,8 @@ use crate::support::{artifact, golden, planish, text};
 fn loading_is_measured_in_fresh_processes() {
     let (folder, out) = artifact("bert");
     let (model, csv) = (golden("bert"), folder.path().join("load.csv"));
-    let bench = [
-        "bench",
-        text(&out),
-        "--reference",
-        text(&model),
-        "--workload",
-        "load",
-        "--set",
-        "time=0",
-        "--set",
-        "iterations=3",
-    ];
+    let bench =
+        ["bench", text(&out), "--reference", text(&model), "--workload", "load", "--set", "time=0,iterations=3"];
     let done = planish([&bench[..], &["--batch", "2", "--seq", "8", "--json", "--csv", text(&csv)]].concat());
     let document: Value = serde_json::from_str(&done.exits(0, &["3 of 3"]).stdout).unwrap();
     let cells = document["cells"].as_array().unwrap();

@@ -60,9 +60,7 @@ fn a_report_of_little_says_what_is_missing() {
     let reference = golden("bert");
     let quick = [
         "--set",
-        "time=0",
-        "--set",
-        "iterations=3",
+        "time=0,iterations=3",
         "--threads",
         "1",
         "--seq",

@@ -18,16 +18,7 @@ fn has_memory_of_its_own(cell: &Value) {
 fn generation_is_measured_in_processes_of_their_own() {
     for name in ["gpt2", "bart"] {
         let model = golden(name);
-        let bench = [
-            "bench",
-            text(&model),
-            "--workload",
-            "generate",
-            "--set",
-            "new-tokens=3",
-            "--set=isolate",
-            "--set=uncached",
-        ];
+        let bench = ["bench", text(&model), "--workload", "generate", "--set", "new-tokens=3,isolate,uncached"];
         let done = planish([&bench[..], &QUICK].concat()).exits(0, &["1 of 2", "2 of 2"]);
         let document: Value = serde_json::from_str(&done.stdout).unwrap();
         for (cell, cache) in document["cells"].as_array().unwrap().iter().zip([true, false]) {
@@ -130,7 +121,7 @@ fn texts_of_different_lengths_are_measured_in_two_orders() {
     write_tensors(&data, &inputs.map(|(name, value)| (name.to_owned(), tensor(value))).into());
     let model = golden("bert");
     let bench = ["bench", text(&model), "--workload", "lengths", "--data", text(&data), "--batch", "2"];
-    let quick = ["--set=peaks=false", "--set", "warmup=0", "--set", "time=0", "--set", "iterations=1", "--json"];
+    let quick = ["--set", "peaks=false,warmup=0,time=0,iterations=1", "--json"];
     let done = planish([&bench[..], &quick].concat()).exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     for (cell, batches) in document["cells"].as_array().unwrap().iter().zip(["arrival", "buckets"]) {

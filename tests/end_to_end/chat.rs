@@ -192,7 +192,7 @@ fn endless(out: &Path) -> Child {
     let arguments =
         ["--default-signal=INT", env!("CARGO_BIN_EXE_planish"), "generate", out, "--chat", "--threads", "1"];
     let mut command = std::process::Command::new("env");
-    command.args(arguments).args(["--set=ignore_eos", "--set=use_cache=false", "--max-new-tokens", "1000000"]);
+    command.args(arguments).args(["--set", "ignore_eos,use_cache=false", "--max-new-tokens", "1000000"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 

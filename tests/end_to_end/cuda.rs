@@ -105,7 +105,7 @@ fn an_artifact_for_cuda_is_measured_on_the_processor_where_asked() {
     let out = folder.path().join("out");
     planish_compile(&golden("bert"), &out, &["--target", "ort-cuda"]).succeeds();
     let model = golden("bert");
-    let quick = ["--seq", "4", "--set", "time=0", "--set", "iterations=2", "--runtime", "ort"];
+    let quick = ["--seq", "4", "--set", "time=0,iterations=2", "--runtime", "ort"];
     let arguments = ["bench", text(&out), "--reference", text(&model)].into_iter().chain(quick);
     assert!(planish(arguments).exits(0, &[]).stdout.contains("| ort "));
 }

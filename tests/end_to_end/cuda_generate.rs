@@ -16,10 +16,10 @@ const MODELS: [(&str, &str); 3] =
 const SEARCHES: [&[&str]; 7] = [
     &[],
     &["--set", "num_beams=3"],
-    &["--set", "num_beams=7", "--set", "length_penalty=0.5"],
+    &["--set", "num_beams=7,length_penalty=0.5"],
     &["--temperature", "1.5", "--top-k", "5", "--seed", "3"],
     &["--temperature", "1.5", "--seed", "3"],
-    &["--set", "num_beams=3", "--set", "repetition_penalty=1.5"],
+    &["--set", "num_beams=3,repetition_penalty=1.5"],
     &["--set", "repetition_penalty=1.5"],
 ];
 

@@ -154,7 +154,7 @@ fn verification_takes_data_too() {
     let bad = folder.path().join("bad.jsonl");
     fs::write(&bad, "{\"text\": \"a\"}\n{\"txt\": 1}\n").unwrap();
     planish(["verify", text(&out), "--data", text(&bad)]).exits(1, &["bad.jsonl", "line 2"]);
-    planish(["bench", text(&out), "--data", text(&bad), "--set=peaks=false", "--set", "time=0", "--seq", "4"])
+    planish(["bench", text(&out), "--data", text(&bad), "--set", "peaks=false,time=0", "--seq", "4"])
         .exits(1, &["could not be evaluated on the data", "line 2"]);
 }
 

@@ -103,7 +103,7 @@ fn greedy_and_beams_give_what_the_transformers_library_generates() {
             generated("out.greedy", &[]);
             if name != DYNAMIC {
                 generated("out.greedy", &["--set=use_cache=false"]);
-                generated("out.beam4", &["--set", "num_beams=4", "--set=use_cache=false"]);
+                generated("out.beam4", &["--set", "num_beams=4,use_cache=false"]);
             }
             generated("out.greedy", &["--set", "num_beams=1"]);
             // All are equally long, so no penalty changes their order.
@@ -194,8 +194,8 @@ fn end_tokens_end_and_stay() {
         assert!(endless.len() == 4 && !endless.iter().any(ends), "{search:?}: {endless:?}");
     }
     // Divided by more than its length, a long one is better than one that ends at once.
-    assert_eq!(generated(&["--set", "num_beams=2", "--set", "length_penalty=0"]), json!([81]));
-    assert_eq!(generated(&["--set", "num_beams=2", "--set", "length_penalty=9"]).as_array().unwrap().len(), 4);
+    assert_eq!(generated(&["--set", "num_beams=2,length_penalty=0"]), json!([81]));
+    assert_eq!(generated(&["--set", "num_beams=2,length_penalty=9"]).as_array().unwrap().len(), 4);
 }
 
 #[test]

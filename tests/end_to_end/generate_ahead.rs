@@ -23,13 +23,13 @@ fn reading_ahead_changes_no_greedy_text() {
         let prompt = stored(name, "in.prompt");
         let twice = list(&[&prompt[..], &prompt].concat());
         let common = ["--ids", &twice, "--max-new-tokens", "24", "--greedy"];
-        for more in [&["--set=ignore_eos"][..], &["--set=ignore_eos", "--set", "repetition_penalty=1.5"], &[]] {
+        for more in [&["--set=ignore_eos"][..], &["--set=ignore_eos", "--set=repetition_penalty=1.5"], &[]] {
             let common = [&common[..], more].concat();
             let plain = ids(&out, &common);
             let (mut candidates, mut fewer) = (0, false);
             for lookup in [
                 &["--set", "prompt_lookup_num_tokens=1"][..],
-                &["--set", "prompt_lookup_num_tokens=6", "--set", "max_matching_ngram_size=1"],
+                &["--set", "prompt_lookup_num_tokens=6,max_matching_ngram_size=1"],
             ] {
                 let document = json(&out, &[&common[..], lookup].concat());
                 let context = format!("{name} {cache:?} {more:?} {lookup:?}");
@@ -113,7 +113,7 @@ fn long_prompts_are_read_in_chunks() {
 fn chunks_and_reading_ahead_go_together() {
     let (_folder, out) = artifact(&golden("llama"), &["--cache", "in-place"]);
     let common = ["--ids", "5,6,7,5,6,7,5", "--max-new-tokens", "20", "--set=ignore_eos", "--greedy"];
-    let both = ["--set", "prefill_chunk_size=3", "--set", "prompt_lookup_num_tokens=4"];
+    let both = ["--set", "prefill_chunk_size=3,prompt_lookup_num_tokens=4"];
     assert_eq!(ids(&out, &[&common[..], &both].concat()), ids(&out, &common));
 }
 
@@ -136,7 +136,7 @@ fn what_cannot_read_ahead_is_refused() {
     }
     generate(&out, &["--ids", "5", "--set", "prompt_lookup_num_tokens=0"]).exits(2, &["not a whole number from 1"]);
     generate(&out, &["--ids", "5", "--set", "prefill_chunk_size=0"]).exits(2, &["not a whole number from 1"]);
-    generate(&out, &["--ids", "5", "--set", "prefill_chunk_size=4", "--set=use_cache=false"])
+    generate(&out, &["--ids", "5", "--set", "prefill_chunk_size=4,use_cache=false"])
         .exits(2, &["use_cache=false leaves it out"]);
     let (_folder, last) = artifact(&golden("gpt2"), &["--recipe", "logits=last"]);
     generate(&last, &nowhere).exits(1, &["gives those of the last token only", "without --recipe logits=last"]);

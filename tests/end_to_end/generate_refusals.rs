@@ -114,7 +114,7 @@ fn arguments_that_contradict_each_other_are_usage_errors() {
     usage(&["--ids", ""], &["`` is not a token id"]);
     usage(&["--ids", "5,x"], &["`x` is not a token id"]);
     usage(&["--ids", "5", "--set", "length_penalty=1"], &["add num_beams=N"]);
-    usage(&["--ids", "5", "--set", "length_penalty=1", "--set", "num_beams=1"], &["add num_beams=N"]);
+    usage(&["--ids", "5", "--set", "length_penalty=1,num_beams=1"], &["add num_beams=N"]);
     usage(&["--ids", "5", "--set", "repetition_penalty=1e-300"], &["above 0"]);
     usage(&["--ids", "5", "--set", "repetition_penalty=1e39"], &["above 0"]);
     usage(&["--ids", "5", "--set", "num_beams=2", "--top-k", "3"], &["exclude each other"]);

@@ -37,18 +37,7 @@ fn a_decoder_is_verified_and_generates_and_is_measured() {
     ];
     assert_eq!(gpu, interpreter);
     let json = folder.path().join("figures.json");
-    let quick = [
-        "--set=peaks=false",
-        "--set",
-        "warmup=0",
-        "--set",
-        "time=0",
-        "--set",
-        "iterations=3",
-        "--seq",
-        "4",
-        "--set=transfers",
-    ];
+    let quick = ["--set", "peaks=false,warmup=0,time=0,iterations=3", "--seq", "4", "--set=transfers"];
     let bench = [&["bench", text(&out), "--runtime", "cuda", "--json", text(&json)], &quick[..]].concat();
     let counts = folder.path().join("counts");
     let mut command = mock_cuda::command(Path::new(env!("CARGO_BIN_EXE_planish")));

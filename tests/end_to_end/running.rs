@@ -321,7 +321,7 @@ fn nothing_is_left_in_the_home() {
         &["run", text(&out), "--inputs", text(&inputs)],
         &["verify", text(&out), "--reference", text(&model)],
         &["generate", text(&decoder), "--ids", "1,2", "--max-new-tokens", "3"],
-        &["bench", text(&out), "--reference", text(&model), "--set", "time=0", "--set", "iterations=1", "--seq", "4"],
+        &["bench", text(&out), "--reference", text(&model), "--set", "time=0,iterations=1", "--seq", "4"],
         &["compile", text(&model), "-o", text(&again), "--verify"],
     ];
     for arguments in commands {

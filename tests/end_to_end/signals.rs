@@ -163,7 +163,7 @@ fn long_commands_end_by_a_signal_with_its_code() {
     let calibrate = ["calibrate", text(&bert), "--data", text(&data), "-o", text(&table), "--batch", "1"];
     let calibrate = [&calibrate[..], &["--samples", "50000"]].concat();
     let commands: [&[&str]; 3] = [
-        &["bench", text(&out), "--reference", text(&model), "--set", "interval=0", "--set", "time=600", "--seq", "4"],
+        &["bench", text(&out), "--reference", text(&model), "--set", "interval=0,time=600", "--seq", "4"],
         &compile,
         &calibrate,
     ];
@@ -245,7 +245,7 @@ fn the_first_interrupt_of_a_benchmark_shows_what_is_finished() {
     let figures = folder.path().join("figures.json");
     let model = golden("bert");
     let bench = ["bench", text(&out), "--reference", text(&model), "--seq", "5,32", "--json", text(&figures)];
-    let options = ["--set", "interval=0", "--set", "time=600", "--set", "iterations=1", "--runtime", "ort"];
+    let options = ["--set", "interval=0,time=600,iterations=1", "--runtime", "ort"];
     let mut command = starting([&bench[..], &options].concat(), folder.path());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();

@@ -182,7 +182,7 @@ fn such_graphs_are_compiled_and_evaluated() {
 fn bench_and_verify_suggest_tensors_and_take_them() {
     let folder = scratch();
     let (model, data) = (gnn(folder.path()), samples(folder.path(), 1).join("00.safetensors"));
-    let fast = ["--set=peaks=false", "--set", "time=0.01", "--set", "warmup=0.01", "--set", "iterations=2"];
+    let fast = ["--set", "peaks=false,time=0.01,warmup=0.01,iterations=2"];
     let bench = |model: &Path, more: &[&str]| planish([&["bench", text(model)], &fast[..], more].concat());
     bench(&model, &[]).exits(3, &["the inputs are made from a seed, and need not fit this model: --inputs FILE"]);
     let measured = bench(&model, &["--inputs", text(&data), "--json"]).exits(0, &[]);
