@@ -25,6 +25,7 @@ mod dtype;
 mod graph;
 pub mod handle;
 pub mod interface;
+mod named;
 mod names;
 pub mod ops;
 mod origin;

@@ -9,12 +9,14 @@ pub enum SpellingError {
     /// It is not a type.
     #[error("`{0}` is not a type")]
     Type(String),
-    /// There is no search for scales of this name.
-    #[error("`{0}` is not a search for scales")]
-    Search(String),
-    /// There is no type of blocks of this name.
-    #[error("`{0}` is not a type of blocks")]
-    GgmlBlock(String),
+    /// It is none of the names of an enum.
+    #[error("`{text}` is none of {}", names.join(", "))]
+    Name {
+        /// The text.
+        text: String,
+        /// The names.
+        names: &'static [&'static str],
+    },
     /// There is no packing of this name.
     #[error("`{0}` is not a packing")]
     Packing(String),

@@ -1,6 +1,7 @@
 //! The allowed differences between results.
 
 use planish_ir::handle::Handle;
+use planish_ir::ops::Kind;
 use planish_ir::weight::Channels;
 use planish_ir::{DType, Graph, Op, ValueId};
 use planish_models::Loaded;
@@ -112,17 +113,8 @@ fn rounds_to_bfloat16(graph: &Graph) -> bool {
         is_data[input.index()] = dtype(*input).is_none_or(DType::is_float);
     }
     for (_, node) in graph.nodes() {
-        let begins = match &node.op {
-            Op::Linear(_)
-            | Op::MatMul(_)
-            | Op::Conv(_)
-            | Op::Experts(_)
-            | Op::Attention(_)
-            | Op::Embedding(_)
-            | Op::Gather(_)
-            | Op::Foreign(_) => node.outputs.iter().any(|value| dtype(*value).is_none_or(DType::is_float)),
-            _ => false,
-        };
+        let computes = matches!(node.op.row().kind, Kind::Product | Kind::Lookup | Kind::PassesThrough);
+        let begins = computes && node.outputs.iter().any(|value| dtype(*value).is_none_or(DType::is_float));
         let goes_on = begins || node.op.operands().iter().any(|value| is_data[value.index()]);
         node.outputs.iter().for_each(|value| is_data[value.index()] = goes_on);
     }

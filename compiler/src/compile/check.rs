@@ -73,9 +73,8 @@ fn halves(source: &Loaded, options: &CompileOptions) -> Result<()> {
     let Some(precision) = options.passes.precision.as_deref() else { return Ok(()) };
     let other = precision.half.other();
     let is_product = |node: &Node| match &node.op {
-        Op::Linear(_) | Op::MatMul(_) | Op::Conv(_) | Op::Experts(_) | Op::Attention(_) => true,
         Op::Foreign(op) => op.is("Conv") || op.is("Gemm"),
-        _ => false,
+        op => op.is_product(),
     };
     let in_other = |graph: &Graph, node: &Node| graph.ty(node.outputs[0]).dtype == other.dtype();
     let mut graphs = source.parts.iter().map(|part| &part.graph);

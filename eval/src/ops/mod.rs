@@ -25,7 +25,7 @@ pub use quantize::Codes;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use planish_ir::ops::{Conv, Expand, Iota, Reshape, Sizes, Slice, TopK, Types};
+use planish_ir::ops::{Conv, Types};
 use planish_ir::{Bindings, Dim, Op, Shape, Type, ValueId};
 
 use crate::error::Failure;
@@ -116,54 +116,21 @@ fn run<'a>(
         memory.hold(ty.bytes().unwrap_or(0));
     }
     let call = Call { operand, results };
-    let data = kernel(&op)?.run(&call)?;
+    let data = kernel(&op).run(&call)?;
     let tensors = call.results.into_iter().zip(data).map(|(shape, data)| Tensor::new(shape, data));
     Ok(tensors.collect::<Option<_>>().ok_or("computed another number of elements than its type says")?)
 }
 
-/// The operator's kernel.
-fn kernel(op: &Op) -> Result<&dyn Kernel, String> {
-    Ok(match op {
-        Op::Unary(p) => p,
-        Op::Binary(p) => p,
-        Op::Select(p) => p,
-        Op::Cast(p) => p,
-        Op::Reduce(p) => p,
-        Op::CumSum(p) => p,
-        Op::Reshape(p) => p,
-        Op::Transpose(p) => p,
-        Op::Slice(p) => p,
-        Op::Split(p) => p,
-        Op::Concat(p) => p,
-        Op::Expand(p) => p,
-        Op::Gather(p) => p,
-        Op::Iota(p) => p,
-        Op::Sizes(p) => p,
-        Op::Linear(p) => p,
-        Op::MatMul(p) => p,
-        Op::Conv(p) => p,
-        Op::Experts(p) => p,
-        Op::TopK(p) => p,
-        Op::ArgMax(p) => p,
-        Op::Softmax(p) => p,
-        Op::MaskedSoftmax(p) => p,
-        Op::LayerNorm(p) => p,
-        Op::Gelu(p) => p,
-        Op::Embedding(p) => p,
-        Op::Attention(p) => p,
-        Op::Rotary(p) => p,
-        Op::RmsNorm(p) => p,
-        Op::FakeQuantize(p) => p,
-        Op::Quantize(p) => p,
-        Op::QuantizedLinear(p) => p,
-        Op::FusedLinear(p) => p,
-        Op::Gated(p) => p,
-        Op::AddNorm(p) => p,
-        Op::EmbeddingNorm(p) => p,
-        Op::RotaryAppend(p) => p,
-        Op::Foreign(_) => return Err("it passes through".to_owned()),
-    })
+macro_rules! kernels {
+    ($($name:ident)*) => {
+        /// The operator's kernel.
+        fn kernel(op: &Op) -> &dyn Kernel {
+            match op { $(Op::$name(p) => p,)* }
+        }
+    };
 }
+
+planish_ir::with_operators!(kernels);
 
 /// The operator with the sizes in its attributes as numbers.
 fn resolve<'a, 'b>(
@@ -171,53 +138,27 @@ fn resolve<'a, 'b>(
     operand: &dyn Fn(ValueId) -> &'b Tensor,
     bindings: &Bindings,
 ) -> Result<Cow<'a, Op>, String> {
-    let dim = |d: &Dim| d.evaluate(bindings).map(Dim::constant).ok_or_else(|| unresolved(d, bindings));
-    let shape = |s: &Shape| s.iter().map(dim).collect::<Result<Vec<_>, _>>().map(Shape::new);
-    Ok(Cow::Owned(match op {
-        Op::Reshape(p) => Reshape { shape: shape(&p.shape)?, ..p.clone() }.into(),
-        Op::Expand(p) => Expand { shape: shape(&p.shape)?, ..p.clone() }.into(),
-        Op::Slice(p) => Slice { start: dim(&p.start)?, end: dim(&p.end)?, ..p.clone() }.into(),
-        Op::Sizes(p) => Sizes { of: shape(&p.of)? }.into(),
-        Op::Iota(p) => Iota { length: dim(&p.length)?, ..p.clone() }.into(),
-        Op::TopK(p) => TopK { k: dim(&p.k)?, ..p.clone() }.into(),
-        // Sizes that nothing in front of it has are those that it determines.
-        Op::Conv(p) => {
-            let size = |d: &Dim| d.evaluate(bindings).map_or_else(|| d.clone(), Dim::constant);
-            let sized = Conv { sizes: Shape::new(p.sizes.iter().map(size)), ..p.clone() };
-            sized.resolved(&operand(p.x).ty().shape, &operand(p.weight).ty().shape).into()
+    // Sizes that nothing in front of it has are those that it determines.
+    if let Op::Conv(p) = op {
+        let size = |d: &Dim| d.evaluate(bindings).map_or_else(|| d.clone(), Dim::constant);
+        let sized = Conv { sizes: Shape::new(p.sizes.iter().map(size)), ..p.clone() };
+        let (x, weight) = (operand(p.x).ty(), operand(p.weight).ty());
+        return Ok(Cow::Owned(sized.resolved(&x.shape, &weight.shape).into()));
+    }
+    let (mut is_known, mut unknown) = (true, None);
+    op.visit_dims(&mut |dim| is_known &= dim.as_constant().is_some());
+    if is_known {
+        return Ok(Cow::Borrowed(op));
+    }
+    let mut op = op.clone();
+    op.map_dims(&mut |dim| match dim.evaluate(bindings) {
+        Some(size) => Dim::constant(size),
+        None => {
+            unknown.get_or_insert_with(|| unresolved(dim, bindings));
+            dim.clone()
         }
-        Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Select(_)
-        | Op::Cast(_)
-        | Op::Reduce(_)
-        | Op::CumSum(_)
-        | Op::Transpose(_)
-        | Op::Split(_)
-        | Op::Concat(_)
-        | Op::Gather(_)
-        | Op::Linear(_)
-        | Op::MatMul(_)
-        | Op::Experts(_)
-        | Op::ArgMax(_)
-        | Op::Softmax(_)
-        | Op::MaskedSoftmax(_)
-        | Op::LayerNorm(_)
-        | Op::Gelu(_)
-        | Op::Embedding(_)
-        | Op::Attention(_)
-        | Op::Rotary(_)
-        | Op::RmsNorm(_)
-        | Op::FakeQuantize(_)
-        | Op::Quantize(_)
-        | Op::QuantizedLinear(_)
-        | Op::FusedLinear(_)
-        | Op::Gated(_)
-        | Op::AddNorm(_)
-        | Op::EmbeddingNorm(_)
-        | Op::RotaryAppend(_)
-        | Op::Foreign(_) => return Ok(Cow::Borrowed(op)),
-    }))
+    });
+    unknown.map_or(Ok(Cow::Owned(op)), Err)
 }
 
 /// Why a dimension has no value.

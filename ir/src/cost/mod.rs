@@ -40,9 +40,10 @@ mod tests;
 use std::iter::Sum;
 use std::ops::Add;
 
+pub(crate) use native::{LAYER_NORM, RMS_NORM, SILU, SOFTMAX};
 pub use sizes::stored_bytes;
 
-use crate::{Bindings, Graph, NodeId, Op};
+use crate::{Bindings, Graph, Node, NodeId, Op};
 use sizes::Sizes;
 
 /// What a node, or several, cost in one run. Sums stay at the largest number instead of leaving 64 bits.
@@ -120,17 +121,27 @@ pub fn costs(graph: &Graph, bindings: &Bindings) -> Costs {
     let sizes = Sizes { graph, bindings };
     let mut costs = Costs::default();
     for id in graph.needed_nodes() {
-        let node = graph.node(id);
-        let cost = match &node.op {
-            Op::Foreign(op) => foreign::cost(op, node, &sizes),
-            op => native::flops(op, node, &sizes).and_then(|flops| native::cost(op, node, flops, &sizes)),
-        };
-        match cost {
+        match of_node(graph.node(id), &sizes) {
             Ok(cost) => costs.nodes.push((id, cost)),
             Err(reason) => costs.uncounted.push((id, reason)),
         }
     }
     costs
+}
+
+/// The cost of one node.
+///
+/// # Errors
+/// Why it is not known: part of a sentence.
+pub fn cost(graph: &Graph, node: &Node, bindings: &Bindings) -> Result<Cost, String> {
+    of_node(node, &Sizes { graph, bindings })
+}
+
+fn of_node(node: &Node, sizes: &Sizes<'_>) -> Result<Cost, String> {
+    match &node.op {
+        Op::Foreign(op) => foreign::cost(op, node, sizes),
+        op => native::cost(op, node, native::flops(op, node, sizes)?, sizes),
+    }
 }
 
 /// The floating-point operations of a node.

@@ -1,31 +1,48 @@
 //! Operators of the graph.
 
-use crate::ops::{Activation, Attention, Experts, GeluForm, NormKind, UnaryKind};
+use crate::ops::{Activation, Attention, Experts, GeluForm, NormKind, Operations};
 use crate::{Node, Op, ValueId};
 
 use super::sizes::{Sizes, product};
 use super::{Cost, Flops};
 
 /// For each element of a softmax: maximum, difference, exponential, sum, quotient.
-pub(super) const SOFTMAX: u64 = 5;
+pub(crate) const SOFTMAX: u64 = 5;
 /// For each element of a layer normalization: the sum, the difference, its square and their sum, and the products with the
 /// inverse deviation and the weight, and the bias.
-pub(super) const LAYER_NORM: u64 = 7;
+pub(crate) const LAYER_NORM: u64 = 7;
 /// For each element of a root mean square normalization: the square, their sum, and two products.
-pub(super) const RMS_NORM: u64 = 4;
+pub(crate) const RMS_NORM: u64 = 4;
 /// For each element of GELU by the error function.
 pub(super) const GELU_ERF: u64 = 5;
 /// For each element of GELU by the hyperbolic tangent.
 pub(super) const GELU_TANH: u64 = 9;
 /// For each element of SiLU: the sigmoid and a product.
-pub(super) const SILU: u64 = 2;
+pub(crate) const SILU: u64 = 2;
 /// For each rotated element: two products and a sum.
 pub(super) const ROTARY: u64 = 3;
 
 /// The floating-point operations of an operator.
 pub(super) fn flops(op: &Op, node: &Node, sizes: &Sizes<'_>) -> Result<Flops, String> {
+    match op.row().operations {
+        Operations::Each(times) => each(times, node, sizes),
+        Operations::Read => match op.operands().first() {
+            Some(x) => reduced(*x, sizes),
+            None => Ok(Flops::default()),
+        },
+        Operations::Own => own(op, node, sizes),
+    }
+}
+
+/// So many operations for each element of the result.
+fn each(times: u64, node: &Node, sizes: &Sizes<'_>) -> Result<Flops, String> {
+    Ok(Flops::others(sizes.numbers(node)?.saturating_mul(times)))
+}
+
+/// The operations of operators that have a rule of their own.
+fn own(op: &Op, node: &Node, sizes: &Sizes<'_>) -> Result<Flops, String> {
     let result = || sizes.numbers(node);
-    let each = |times: u64| result().map(|elements| Flops::others(elements.saturating_mul(times)));
+    let each = |times: u64| each(times, node, sizes);
     let given = |value: Option<ValueId>| value.is_some() as u64;
     let linear = |x: ValueId, activation: Activation, added: u64| {
         let (elements, inner) = (result()?, sizes.last(x)?);
@@ -33,15 +50,6 @@ pub(super) fn flops(op: &Op, node: &Node, sizes: &Sizes<'_>) -> Result<Flops, St
         Ok(Flops::products(elements.saturating_mul(inner)).and(others))
     };
     match op {
-        Op::Unary(unary) => match unary.kind {
-            UnaryKind::Silu => each(SILU),
-            _ => each(1),
-        },
-        Op::Binary(_) => each(1),
-        Op::Select(_) | Op::Cast(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Split(_) => each(0),
-        Op::Concat(_) | Op::Expand(_) | Op::Gather(_) | Op::Embedding(_) | Op::Iota(_) | Op::Sizes(_) => each(0),
-        Op::Reduce(reduce) => reduced(reduce.x, sizes),
-        Op::CumSum(sum) => reduced(sum.x, sizes),
         Op::Linear(op) => linear(op.x, Activation::None, given(op.bias)),
         Op::FusedLinear(op) => linear(op.x, op.activation, given(op.bias) + given(op.residual)),
         // Sums of codes become numbers by a product with the scale.
@@ -53,12 +61,6 @@ pub(super) fn flops(op: &Op, node: &Node, sizes: &Sizes<'_>) -> Result<Flops, St
             Ok(Flops::products(elements.saturating_mul(product(&filter[1..]))).and(others))
         }
         Op::Experts(op) => experts(op, sizes),
-        Op::TopK(op) => reduced(op.x, sizes),
-        Op::ArgMax(op) => reduced(op.x, sizes),
-        Op::Softmax(_) => each(SOFTMAX),
-        Op::MaskedSoftmax(_) => each(SOFTMAX + 1),
-        Op::LayerNorm(_) => each(LAYER_NORM),
-        Op::RmsNorm(_) => each(RMS_NORM),
         Op::AddNorm(op) => each(1 + given(op.bias) + of_norm(op.norm)),
         Op::EmbeddingNorm(op) => each(op.tables.len() as u64 - 1 + of_norm(op.norm)),
         Op::Gelu(op) => each(match op.form {
@@ -72,10 +74,8 @@ pub(super) fn flops(op: &Op, node: &Node, sizes: &Sizes<'_>) -> Result<Flops, St
             let (q, k) = (rotated(op.q, op.cos, op.heads, sizes)?, rotated(op.k, op.cos, op.kv_heads, sizes)?);
             Ok(q.and(k.others))
         }
-        // Codes of the elements, and numbers of the codes.
-        Op::FakeQuantize(_) => each(2),
         Op::Quantize(op) => sizes.elements(op.x).map(Flops::others),
-        Op::Foreign(_) => Ok(Flops::default()),
+        op => Err(format!("the operations of `{}` are not counted", op.mnemonic())),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Elementwise arithmetic, conversion and reductions.
 
 use super::infer::{self, Types, broadcast, ensure};
-use super::payload::{TypeRule, kinds, payload};
+use super::kinds::kinds;
+use super::payload::{TypeRule, payload};
 use crate::{DType, Dim, Shape, TensorType, ValueId};
 
 kinds! {

@@ -32,6 +32,8 @@ impl fmt::Display for Real {
 
 /// An attribute field and its text.
 pub trait Attribute: Sized {
+    /// What its text is, and whether it may be absent.
+    fn form() -> (String, bool);
     /// The text, or `None` where an optional attribute is absent.
     fn print(&self) -> Option<String>;
     /// The value of a text, or of an absent attribute.
@@ -41,11 +43,16 @@ pub trait Attribute: Sized {
     fn parse(text: Option<&str>) -> Result<Self, String>;
     /// Calls `f` on each dimension in the value.
     fn visit_dims(&self, f: &mut dyn FnMut(&Dim));
+    /// Replaces each dimension in the value by what `f` gives for it.
+    fn map_dims(&mut self, f: &mut dyn FnMut(&Dim) -> Dim);
 }
 
 macro_rules! attribute {
-    ($($t:ty: $parse:expr, $dims:expr;)*) => {
+    ($($t:ty: $form:literal, $parse:expr, $dims:expr, $map:expr;)*) => {
         $(impl Attribute for $t {
+            fn form() -> (String, bool) {
+                ($form.to_owned(), false)
+            }
             fn print(&self) -> Option<String> {
                 Some(self.to_string())
             }
@@ -58,6 +65,10 @@ macro_rules! attribute {
                 let dims: fn(&$t) -> &[Dim] = $dims;
                 dims(self).iter().for_each(f);
             }
+            fn map_dims(&mut self, f: &mut dyn FnMut(&Dim) -> Dim) {
+                let map: fn(&mut $t, &mut dyn FnMut(&Dim) -> Dim) = $map;
+                map(self, f);
+            }
         })*
     };
 }
@@ -67,13 +78,13 @@ fn from_str<T: FromStr<Err: fmt::Display>>(text: &str) -> Result<T, String> {
 }
 
 attribute! {
-    i64: from_str, |_| &[];
-    usize: from_str, |_| &[];
-    bool: from_str, |_| &[];
-    DType: from_str, |_| &[];
-    Dim: syntax::dim, std::slice::from_ref;
-    Shape: syntax::shape, |shape| shape;
-    Real: |text| from_str(text).map(Real), |_| &[];
+    i64: "integer", from_str, |_| &[], |_, _| {};
+    usize: "integer", from_str, |_| &[], |_, _| {};
+    bool: "boolean", from_str, |_| &[], |_, _| {};
+    DType: "dtype", from_str, |_| &[], |_, _| {};
+    Dim: "dimension", syntax::dim, std::slice::from_ref, |dim, f| *dim = f(dim);
+    Shape: "list of dimensions", syntax::shape, |shape| shape, |shape, f| *shape = Shape::new(shape.iter().map(f));
+    Real: "number", |text| from_str(text).map(Real), |_| &[], |_, _| {};
 }
 
 /// A boolean attribute that is false where its text is absent.
@@ -81,6 +92,9 @@ attribute! {
 pub struct Flag(pub bool);
 
 impl Attribute for Flag {
+    fn form() -> (String, bool) {
+        ("`true`".to_owned(), true)
+    }
     fn print(&self) -> Option<String> {
         self.0.then(|| "true".to_owned())
     }
@@ -88,9 +102,13 @@ impl Attribute for Flag {
         text.map_or(Ok(Self(false)), |t| bool::parse(Some(t)).map(Self))
     }
     fn visit_dims(&self, _: &mut dyn FnMut(&Dim)) {}
+    fn map_dims(&mut self, _: &mut dyn FnMut(&Dim) -> Dim) {}
 }
 
 impl<T: Attribute> Attribute for Option<T> {
+    fn form() -> (String, bool) {
+        (T::form().0, true)
+    }
     fn print(&self) -> Option<String> {
         self.as_ref()?.print()
     }
@@ -100,9 +118,15 @@ impl<T: Attribute> Attribute for Option<T> {
     fn visit_dims(&self, f: &mut dyn FnMut(&Dim)) {
         self.iter().for_each(|value| value.visit_dims(f));
     }
+    fn map_dims(&mut self, f: &mut dyn FnMut(&Dim) -> Dim) {
+        self.iter_mut().for_each(|value| value.map_dims(f));
+    }
 }
 
 impl<T: Attribute> Attribute for Vec<T> {
+    fn form() -> (String, bool) {
+        (format!("list of {}s", T::form().0), false)
+    }
     fn print(&self) -> Option<String> {
         let items: Vec<String> = self.iter().filter_map(T::print).collect();
         Some(format!("[{}]", items.join(", ")))
@@ -112,5 +136,8 @@ impl<T: Attribute> Attribute for Vec<T> {
     }
     fn visit_dims(&self, f: &mut dyn FnMut(&Dim)) {
         self.iter().for_each(|value| value.visit_dims(f));
+    }
+    fn map_dims(&mut self, f: &mut dyn FnMut(&Dim) -> Dim) {
+        self.iter_mut().for_each(|value| value.map_dims(f));
     }
 }

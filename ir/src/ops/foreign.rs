@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::attribute::{Attribute, Real};
 use super::infer::{Types, ensure};
 use super::payload::payload;
+use crate::named::named;
 use crate::text::syntax;
 use crate::{DType, Dim, Type, ValueId};
 
@@ -81,6 +82,9 @@ impl Foreign {
 pub struct Text(pub String);
 
 impl Attribute for Text {
+    fn form() -> (String, bool) {
+        ("string".to_owned(), false)
+    }
     fn print(&self) -> Option<String> {
         Some(syntax::quote(&self.0))
     }
@@ -88,6 +92,7 @@ impl Attribute for Text {
         syntax::string(text.ok_or("is missing")?).map(Self)
     }
     fn visit_dims(&self, _: &mut dyn FnMut(&Dim)) {}
+    fn map_dims(&mut self, _: &mut dyn FnMut(&Dim) -> Dim) {}
 }
 
 /// The types of results, written `[f32[n], _]`: `_` for one that is left out.
@@ -95,6 +100,9 @@ impl Attribute for Text {
 pub struct Results(pub Vec<Option<Type>>);
 
 impl Attribute for Results {
+    fn form() -> (String, bool) {
+        ("results".to_owned(), false)
+    }
     fn print(&self) -> Option<String> {
         let text = |ty: &Option<Type>| ty.as_ref().map_or_else(|| "_".to_owned(), Type::to_string);
         Some(format!("[{}]", self.0.iter().map(text).collect::<Vec<_>>().join(", ")))
@@ -108,6 +116,13 @@ impl Attribute for Results {
     }
     fn visit_dims(&self, f: &mut dyn FnMut(&Dim)) {
         self.0.iter().flatten().flat_map(Type::dims).for_each(f);
+    }
+    fn map_dims(&mut self, f: &mut dyn FnMut(&Dim) -> Dim) {
+        for ty in self.0.iter_mut().flatten() {
+            if let Type::Tensor(tensor) = ty {
+                tensor.shape.map_dims(f);
+            }
+        }
     }
 }
 
@@ -127,6 +142,9 @@ pub struct Inner {
 pub struct InnerOperators(pub Vec<Inner>);
 
 impl Attribute for InnerOperators {
+    fn form() -> (String, bool) {
+        ("inner operators".to_owned(), true)
+    }
     fn print(&self) -> Option<String> {
         let one = |i: &Inner| format!("[{}, {}, {}]", syntax::quote(&i.domain), syntax::quote(&i.op), i.version);
         (!self.0.is_empty()).then(|| format!("[{}]", self.0.iter().map(one).collect::<Vec<_>>().join(", ")))
@@ -143,6 +161,7 @@ impl Attribute for InnerOperators {
         text.map_or_else(|| Ok(Vec::new()), |text| syntax::list(text)?.iter().map(one).collect()).map(Self)
     }
     fn visit_dims(&self, _: &mut dyn FnMut(&Dim)) {}
+    fn map_dims(&mut self, _: &mut dyn FnMut(&Dim) -> Dim) {}
 }
 
 /// The value of an attribute of ONNX.
@@ -173,6 +192,9 @@ pub enum Setting {
 pub struct Settings(pub Vec<(String, Setting)>);
 
 impl Attribute for Settings {
+    fn form() -> (String, bool) {
+        ("settings".to_owned(), true)
+    }
     fn print(&self) -> Option<String> {
         let items: Vec<String> = self.0.iter().map(|(name, value)| format!("{name} = {}", value.text())).collect();
         (!items.is_empty()).then(|| format!("[{}]", items.join(", ")))
@@ -186,6 +208,49 @@ impl Attribute for Settings {
         syntax::list(text)?.iter().map(one).collect::<Result<_, String>>().map(Self)
     }
     fn visit_dims(&self, _: &mut dyn FnMut(&Dim)) {}
+    fn map_dims(&mut self, _: &mut dyn FnMut(&Dim) -> Dim) {}
+}
+
+named! {
+    /// A value of an attribute of ONNX, by the name that it begins with in the text form.
+    SettingForm {
+        /// An integer.
+        Int = "int",
+        /// A number.
+        Float = "float",
+        /// Bytes that are text in UTF-8.
+        Text = "text",
+        /// Other bytes.
+        Bytes = "bytes",
+        /// Integers.
+        Ints = "ints",
+        /// Numbers.
+        Floats = "floats",
+        /// Several of `text` or `bytes`.
+        Strings = "strings",
+        /// A constant tensor.
+        Tensor = "tensor",
+        /// A graph.
+        Graph = "graph",
+        /// A type.
+        Type = "type",
+    }
+}
+
+impl SettingForm {
+    /// What is between the parentheses, in the notation of [`crate::text::grammar`].
+    pub(crate) fn arguments(self) -> &'static str {
+        match self {
+            Self::Int => "integer",
+            Self::Float => "number",
+            Self::Text => "string",
+            Self::Bytes | Self::Graph | Self::Type => "hex",
+            Self::Ints => "integers",
+            Self::Floats => r#""[" [ number { ", " number } ] "]""#,
+            Self::Strings => r#""[" [ setting { ", " setting } ] "]""#,
+            Self::Tensor => r#"tensor ", " hex"#,
+        }
+    }
 }
 
 impl Setting {
@@ -209,27 +274,29 @@ impl Setting {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let (kind, inside, _) = syntax::enclosed(text, '(', ')')?;
+        let (form, inside, _) = syntax::enclosed(text, '(', ')')?;
         let numbers = |text: &str| -> Result<Vec<Real>, String> {
             syntax::list(text)?.iter().map(|t| Real::parse(Some(t))).collect()
         };
-        Ok(match kind {
-            "int" => Setting::Int(i64::parse(Some(inside))?),
-            "float" => Setting::Float(Real::parse(Some(inside))?),
-            "text" | "bytes" => Setting::Bytes(unstring(text)?),
-            "ints" => Setting::Ints(Vec::parse(Some(inside))?),
-            "floats" => Setting::Floats(numbers(inside)?),
-            "strings" => Setting::Strings(syntax::list(inside)?.iter().map(|t| unstring(t)).collect::<Result<_, _>>()?),
-            "tensor" => {
+        let form: SettingForm = form.parse().map_err(|_| format!("`{text}` is not a value of an attribute"))?;
+        Ok(match form {
+            SettingForm::Int => Setting::Int(i64::parse(Some(inside))?),
+            SettingForm::Float => Setting::Float(Real::parse(Some(inside))?),
+            SettingForm::Text | SettingForm::Bytes => Setting::Bytes(unstring(text)?),
+            SettingForm::Ints => Setting::Ints(Vec::parse(Some(inside))?),
+            SettingForm::Floats => Setting::Floats(numbers(inside)?),
+            SettingForm::Strings => {
+                Setting::Strings(syntax::list(inside)?.iter().map(|t| unstring(t)).collect::<Result<_, _>>()?)
+            }
+            SettingForm::Tensor => {
                 let (ty, bytes) = syntax::cut(inside, ",")?.ok_or("a tensor has a type and bytes")?;
                 let ty = syntax::tensor_type(ty)?;
                 let shape = ty.shape.as_constant().and_then(|s| s.iter().map(|&d| usize::try_from(d).ok()).collect());
                 let shape = shape.ok_or_else(|| format!("a tensor cannot be {ty}"))?;
                 Setting::Tensor(ty.dtype, shape, unhex(bytes)?)
             }
-            "graph" => Setting::Graph(unhex(inside)?),
-            "type" => Setting::Type(unhex(inside)?),
-            _ => return Err(format!("`{text}` is not a value of an attribute")),
+            SettingForm::Graph => Setting::Graph(unhex(inside)?),
+            SettingForm::Type => Setting::Type(unhex(inside)?),
         })
     }
 }

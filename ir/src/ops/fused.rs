@@ -4,8 +4,9 @@
 use super::attention::{count, divide, rotates};
 use super::attribute::{Flag, Real};
 use super::infer::{self, OVERFLOW, Types, broadcast, ensure};
+use super::kinds::kinds;
 use super::nn::Linear;
-use super::payload::{TypeRule, kinds, payload};
+use super::payload::{TypeRule, payload};
 use crate::{DType, Shape, TensorType, ValueId};
 
 kinds! {

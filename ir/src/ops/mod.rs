@@ -1,8 +1,8 @@
-//! The closed set of operators: one payload struct an operator (or family of operators that
-//! differ in a kind), one file a group. [`Op`] is the enum of them all.
+//! The closed set of operators: one payload struct an operator (or family of operators that differ in a kind), one file a
+//! group. [`Op`] is the enum of them all, and the table below has a [`Row`] of facts for each.
 //!
-//! To add an operator: a `payload!` in the file of its group with a `TypeRule`, a line in
-//! `operators!` below, and its semantics in `eval`; the compiler then lists what is missing.
+//! To add an operator: a `payload!` in the file of its group with a `TypeRule`, a variant with its row in `operators!`
+//! below, and its semantics in `eval`; the compiler then lists what is missing.
 
 mod arith;
 mod attention;
@@ -12,10 +12,13 @@ mod experts;
 mod foreign;
 mod fused;
 mod infer;
+mod kinds;
 mod nn;
+mod op;
 mod order;
 mod payload;
 mod quantize;
+mod row;
 mod tensor;
 
 pub use arith::{Binary, BinaryKind, Cast, CumSum, Reduce, ReduceKind, Select, Unary, UnaryKind};
@@ -23,226 +26,284 @@ pub use attention::{Attention, Rotary};
 pub use attribute::{Attribute, Flag, Real};
 pub use conv::Conv;
 pub use experts::Experts;
-pub use foreign::{Foreign, Inner, InnerOperators, Results, Setting, Settings, Text};
+pub use foreign::{Foreign, Inner, InnerOperators, Results, Setting, SettingForm, Settings, Text};
 pub use fused::{Activation, AddNorm, EmbeddingNorm, FusedLinear, Gated, MAX_TABLES, NormKind, RotaryAppend};
 pub use infer::{Types, broadcast};
 pub use nn::{Embedding, Gelu, GeluForm, LayerNorm, Linear, MaskedSoftmax, MatMul, RmsNorm, Softmax};
 pub use order::{ArgMax, TopK};
-pub use payload::{Operand, Payload, TypeRule};
+pub use payload::{Field, Operand, Payload, Schema, TypeRule};
 pub use quantize::{Columns, FakeQuantize, Quantize, QuantizedLinear};
+pub use row::{ElementTypes, Kind, Magnitude, Operations, Precision, RESULT, Row};
 pub use tensor::{Concat, Expand, Gather, Iota, Reshape, Sizes, Slice, Split, Transpose};
 
+use op::{Rows, operators};
 use payload::{ParseArguments, PrintArguments};
 pub(crate) use payload::{payload_parse, payload_text};
+use row::{
+    ANY, ARITHMETIC, BOOLEANS, COMPARISON, COMPUTED, EXTREME, FLOATS, FUNCTION, FUNCTION_WITHOUT_BF16, INDICES, LAYER,
+    MOVED, NONE, NUMBERS, OF_LAYERS, SIGNED, SMALLEST, SUM, SUMMED_BY_CPU, WITHOUT_BF16, all,
+};
 
-use crate::{Dim, Symbol, Type, ValueId};
+use crate::DType::{Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+use crate::cost::{LAYER_NORM, RMS_NORM, SILU, SOFTMAX};
+use crate::{Dim, Type, ValueId};
 
-macro_rules! operators {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// An operator with its operands and attributes.
-        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-        pub enum Op {
-            $($(#[$doc])* $name($name),)*
-        }
-
-        $(impl From<$name> for Op {
-            fn from(payload: $name) -> Op { Op::$name(payload) }
-        })*
-
-        impl Op {
-            /// What messages call it: its name in the text form, e.g. `linear`, or its name in ONNX where a graph only
-            /// passes it through.
-            #[must_use]
-            pub fn kind(&self) -> &str {
-                match self {
-                    Op::Foreign(foreign) => &foreign.op.0,
-                    op => op.mnemonic(),
-                }
-            }
-
-            /// The name in the text form, e.g. `linear`.
-            #[must_use]
-            pub fn mnemonic(&self) -> &'static str {
-                match self { $(Op::$name(p) => p.mnemonic(),)* }
-            }
-
-            /// Every mnemonic, group by group.
-            pub fn mnemonics() -> impl Iterator<Item = &'static str> {
-                [$($name::mnemonics(),)*].concat().into_iter()
-            }
-
-            /// The names of the operands that an operator has or may have, by its mnemonic.
-            #[must_use]
-            pub fn operand_names(mnemonic: &str) -> Option<&'static [&'static str]> {
-                $(if $name::mnemonics().contains(&mnemonic) {
-                    return Some($name::operand_names());
-                })*
-                None
-            }
-
-            /// Calls `f` on each operand, in the order of the text form.
-            pub fn visit_operands(&self, f: &mut dyn FnMut(ValueId)) {
-                match self { $(Op::$name(p) => p.visit(f),)* }
-            }
-
-            /// Calls `f` on each operand, in the order of the text form, with the name of its field, e.g. `weight`.
-            pub fn visit_named_operands(&self, f: &mut dyn FnMut(&'static str, ValueId)) {
-                match self { $(Op::$name(p) => p.visit_named(f),)* }
-            }
-
-            /// Calls `f` on each operand to replace it.
-            pub fn visit_operands_mut(&mut self, f: &mut dyn FnMut(&mut ValueId)) {
-                match self { $(Op::$name(p) => p.visit_mut(f),)* }
-            }
-
-            /// Calls `f` on each dimension in the attributes.
-            pub fn visit_dims(&self, f: &mut dyn FnMut(&Dim)) {
-                match self { $(Op::$name(p) => p.visit_dims(f),)* }
-            }
-
-            /// The types of the results, from those of the operands.
-            ///
-            /// # Errors
-            /// When the operands do not fit the operator: what was expected and what is there.
-            pub fn infer(&self, types: &Types<'_>) -> Result<Vec<Type>, String> {
-                self.check_tensors(types)?;
-                match self { $(Op::$name(p) => Ok(p.infer(types)?.into_iter().map(Type::from).collect()),)* }
-            }
-
-            pub(crate) fn print(&self, printer: &mut PrintArguments<'_>) {
-                match self { $(Op::$name(p) => p.print(printer),)* }
-            }
-
-            pub(crate) fn parse(mnemonic: &str, arguments: &mut ParseArguments<'_>) -> Result<Op, String> {
-                $(if $name::mnemonics().contains(&mnemonic) {
-                    return $name::parse(mnemonic, arguments).map(Op::$name);
-                })*
-                Err(format!("unknown operator `{mnemonic}`"))
-            }
-        }
-    };
-}
-
-operators! {
+// A variant with its rows: the mnemonic, the operator of ONNX, the kind, what half precision makes of it, how large results
+// are, floating-point operations, and the element types by target; see `Row`.
+operators! { $
     /// One of the elementwise functions of one tensor.
-    Unary,
+    Unary {
+        "neg": Some("Neg"), Plain, Half, Any, Each(1), ElementTypes { ort: &[I8, I16, I32, I64, F32, F64], ..all(SIGNED) };
+        "abs": Some("Abs"), Plain, Half, Any, Each(1), ElementTypes { native: SIGNED, ..ARITHMETIC };
+        "floor": Some("Floor"), Plain, Half, Any, Each(1), FUNCTION_WITHOUT_BF16;
+        "ceil": Some("Ceil"), Plain, Half, Any, Each(1), FUNCTION_WITHOUT_BF16;
+        "exp": Some("Exp"), Plain, Single, Any, Each(1), FUNCTION;
+        "log": Some("Log"), Plain, Single, Any, Each(1), FUNCTION_WITHOUT_BF16;
+        "sqrt": Some("Sqrt"), Plain, Single, Any, Each(1), FUNCTION;
+        "cos": Some("Cos"), Plain, Single, Bounded, Each(1), ElementTypes { cuda_until: Some(21), ..FUNCTION_WITHOUT_BF16 };
+        "sin": Some("Sin"), Plain, Single, Bounded, Each(1), ElementTypes { cuda_until: Some(21), ..FUNCTION_WITHOUT_BF16 };
+        "erf": Some("Erf"), Plain, Single, Bounded, Each(1), ElementTypes { ort: &[F32], ..FUNCTION };
+        "tanh": Some("Tanh"), Plain, Half, Bounded, Each(1), FUNCTION;
+        "sigmoid": Some("Sigmoid"), Plain, Half, Bounded, Each(1), FUNCTION;
+        "relu": Some("Relu"), Plain, Half, Any, Each(1), FUNCTION;
+        "silu": None, Plain, Half, Any, Each(SILU), ElementTypes { native: FLOATS, ..NONE };
+        "not": Some("Not"), Plain, Half, Any, Each(1), all(BOOLEANS);
+        "is_nan": Some("IsNaN"), Plain, Half, Any, Each(1), ElementTypes { ort: WITHOUT_BF16, ..all(FLOATS) };
+    }
     /// One of the elementwise functions of two tensors, with broadcast.
-    Binary,
-    /// Elementwise choice between two tensors.
-    Select,
-    /// Conversion of elements.
-    Cast,
-    /// Sum, mean or maximum over axes.
-    Reduce,
-    /// Running sum along an axis.
-    CumSum,
-    /// The same elements under another shape.
-    Reshape,
-    /// Dimensions permuted.
-    Transpose,
-    /// A range of one axis.
-    Slice,
-    /// One axis cut into parts.
-    Split,
-    /// Tensors after each other.
-    Concat,
-    /// Broadcast to a shape.
-    Expand,
-    /// Slices of a tensor picked by indices.
-    Gather,
-    /// Consecutive integers along an axis.
-    Iota,
-    /// Dimensions as a vector.
-    Sizes,
-    /// Product with a weight as stored, [out, in], plus bias.
-    Linear,
-    /// Batched matrix product.
-    MatMul,
-    /// Convolution over spatial axes.
-    Conv,
-    /// Feed-forward networks of which each token takes some.
-    Experts,
-    /// The largest elements along an axis, and where they are.
-    TopK,
-    /// Where the largest element along an axis is.
-    ArgMax,
-    /// Softmax along the last axis.
-    Softmax,
-    /// Softmax of a sum with a mask, or without it.
-    MaskedSoftmax,
-    /// Layer normalization over the last axis.
-    LayerNorm,
-    /// Root mean square normalization over the last axis.
-    RmsNorm,
-    /// Gaussian error linear unit.
-    Gelu,
-    /// Rows of a table picked by ids.
-    Embedding,
-    /// Multi-head scaled dot-product attention.
-    Attention,
-    /// Rotary position embedding.
-    Rotary,
-    /// Elements rounded to what codes of a quantized type stand for.
-    FakeQuantize,
-    /// Codes of elements.
-    Quantize,
-    /// A linear layer of codes, with an activation and a residual.
-    QuantizedLinear,
-    /// A linear layer with an activation and a residual.
-    FusedLinear,
-    /// The product of an activation and a tensor.
-    Gated,
-    /// The norm of a sum, and the sum.
-    AddNorm,
-    /// The norm of a sum of embeddings, and the sum.
-    EmbeddingNorm,
-    /// Rotary position embedding of queries and keys, behind what a cache holds.
-    RotaryAppend,
-    /// An operator of ONNX that none of these is.
-    Foreign,
-}
-
-impl Op {
-    /// The operands, in the order of the text form.
-    #[must_use]
-    pub fn operands(&self) -> Vec<ValueId> {
-        let mut out = Vec::new();
-        self.visit_operands(&mut |v| out.push(v));
-        out
-    }
-
-    /// The symbols of results whose size the operator determines, unless inputs or operators in front of it do.
-    pub fn determined_symbols(&self) -> impl Iterator<Item = &Symbol> {
-        let (foreign, conv) = match self {
-            Op::Foreign(p) => (Some(p.result_symbols()), None),
-            Op::Conv(p) => (None, Some(p.result_symbols())),
-            _ => (None, None),
+    Binary {
+        "add": Some("Add"), Plain, Half, Any, Each(1), ARITHMETIC;
+        "sub": Some("Sub"), Plain, Half, Any, Each(1), ARITHMETIC;
+        "mul": Some("Mul"), Plain, Half, Any, Each(1), ARITHMETIC;
+        "div": Some("Div"), Plain, Half, Any, Each(1), ARITHMETIC;
+        "pow": Some("Pow"), Plain, Single, Any, Each(1), ElementTypes {
+            standard: &[I32, I64, F16, Bf16, F32, F64],
+            ort: SUMMED_BY_CPU,
+            ort_cuda: &[I32, I64, F16, Bf16, F32, F64],
+            ..all(NUMBERS)
         };
-        foreign.into_iter().flatten().chain(conv.into_iter().flatten())
+        "min": Some("Min"), Plain, Half, Any, Each(1), EXTREME;
+        "max": Some("Max"), Plain, Half, Any, Each(1), EXTREME;
+        "equal": Some("Equal"), Plain, Half, Any, Each(1), ElementTypes {
+            ort: &[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64],
+            ort_cuda: &[Bool, I32, I64, U32, U64, F16, F32, F64],
+            cuda_until: Some(18),
+            ..MOVED
+        };
+        "less": Some("Less"), Plain, Half, Any, Each(1), COMPARISON;
+        "less_or_equal": Some("LessOrEqual"), Plain, Half, Any, Each(1), COMPARISON;
+        "greater": Some("Greater"), Plain, Half, Any, Each(1), COMPARISON;
+        "greater_or_equal": Some("GreaterOrEqual"), Plain, Half, Any, Each(1), COMPARISON;
+        "and": Some("And"), Plain, Half, Any, Each(1), all(BOOLEANS);
+        "or": Some("Or"), Plain, Half, Any, Each(1), all(BOOLEANS);
     }
-
-    /// Whether it is several operators in one, which only targets with kernels of their own run.
-    #[must_use]
-    pub fn is_fused(&self) -> bool {
-        matches!(
-            self,
-            Op::FusedLinear(_)
-                | Op::QuantizedLinear(_)
-                | Op::Gated(_)
-                | Op::AddNorm(_)
-                | Op::EmbeddingNorm(_)
-                | Op::RotaryAppend(_)
-        )
+    /// Elementwise choice between two tensors.
+    Select {
+        "select": Some("Where"), Plain, Half, Any, Each(0), ElementTypes {
+            ort: &[I8, I32, I64, U8, U32, F32, F64],
+            ort_cuda: &[I32, I64, U8, F16, Bf16, F32, F64],
+            own: &[("condition", BOOLEANS)],
+            ..MOVED
+        };
     }
-
-    /// Checks that operands are tensors of a known number of dimensions, but those of operators that pass through.
-    pub(crate) fn check_tensors(&self, types: &Types<'_>) -> Result<(), String> {
-        let mut result = Ok(());
-        if !matches!(self, Op::Foreign(_)) {
-            self.visit_operands(&mut |v| {
-                result = std::mem::replace(&mut result, Ok(())).and_then(|()| types.tensor(v))
-            });
-        }
-        result
+    /// Conversion of elements.
+    Cast {
+        "cast": Some("Cast"), Plain, Single, Any, Each(0), ElementTypes {
+            cuda_until: Some(23),
+            own: &[(RESULT, ANY)],
+            ..MOVED
+        };
+    }
+    /// Sum, mean or maximum over axes.
+    Reduce {
+        "reduce_sum": Some("ReduceSum"), Plain, Single, Any, Read, ElementTypes {
+            ort_cuda: &[I32, I64, F16, Bf16, F32, F64],
+            ..SUM
+        };
+        "reduce_mean": Some("ReduceMean"), Plain, Single, Any, Read, ElementTypes { ort_cuda: &[I32, F16, F32, F64], ..SUM };
+        "reduce_max": Some("ReduceMax"), Plain, Half, Any, Read, ElementTypes {
+            ort_cuda: &[I32, I64, F16, F32, F64],
+            ..SMALLEST
+        };
+        "reduce_min": Some("ReduceMin"), Plain, Half, Any, Read, ElementTypes {
+            ort_cuda: &[I8, I32, I64, U8, F16, F32, F64],
+            ..SMALLEST
+        };
+    }
+    /// Running sum along an axis.
+    CumSum {
+        "cumsum": Some("CumSum"), Plain, Single, Any, Read, SUM;
+    }
+    /// The same elements under another shape.
+    Reshape {
+        "reshape": Some("Reshape"), Plain, Half, Any, Each(0), ElementTypes { cuda_until: Some(23), ..MOVED };
+    }
+    /// Dimensions permuted.
+    Transpose {
+        "transpose": Some("Transpose"), Plain, Half, Any, Each(0), ElementTypes { cuda_until: Some(23), ..MOVED };
+    }
+    /// A range of one axis.
+    Slice {
+        "slice": Some("Slice"), Plain, Half, Any, Each(0), MOVED;
+    }
+    /// One axis cut into parts.
+    Split {
+        "split": Some("Split"), Plain, Half, Any, Each(0), MOVED;
+    }
+    /// Tensors after each other.
+    Concat {
+        "concat": Some("Concat"), Plain, Half, Any, Each(0), MOVED;
+    }
+    /// Broadcast to a shape.
+    Expand {
+        "expand": Some("Expand"), Plain, Half, Any, Each(0), ElementTypes {
+            ort: &[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, F32, F64],
+            ..MOVED
+        };
+    }
+    /// Slices of a tensor picked by indices.
+    Gather {
+        "gather": Some("Gather"), Lookup, Half, Any, Each(0), ElementTypes { own: &[("indices", INDICES)], ..MOVED };
+    }
+    /// Consecutive integers along an axis.
+    Iota {
+        "iota": Some("Range"), Plain, Single, Any, Each(0), ElementTypes { native: INDICES, ..all(&[I64]) };
+    }
+    /// Dimensions as a vector.
+    Sizes {
+        "sizes": Some("Identity"), Plain, Half, Any, Each(0), ElementTypes { cuda_until: Some(20), ..all(&[I64]) };
+    }
+    /// Product with a weight as stored, [out, in], plus bias.
+    Linear {
+        "linear": Some("Gemm"), Product, Half, Bounded, Own, LAYER;
+    }
+    /// Batched matrix product.
+    MatMul {
+        "matmul": Some("MatMul"), Product, Half, Bounded, Own, LAYER;
+    }
+    /// Convolution over spatial axes.
+    Conv {
+        "conv": Some("Conv"), Product, Half, Bounded, Own, ElementTypes {
+            standard: FLOATS,
+            since: &[(Bf16, 22)],
+            ort: &[F32],
+            ort_cuda: WITHOUT_BF16,
+            ..NONE
+        };
+    }
+    /// Feed-forward networks of which each token takes some.
+    Experts {
+        "experts": None, Product, Half, Bounded, Own, ElementTypes { own: &[("indices", INDICES)], ..NONE };
+    }
+    /// The largest elements along an axis, and where they are.
+    TopK {
+        // Which elements are the largest would depend on rounding.
+        "top_k": Some("TopK"), Plain, Single, Operand, Read, ElementTypes {
+            standard: NUMBERS,
+            since: &[(Bf16, 24)],
+            ort: &[I8, I16, I32, I64, U8, F32, F64],
+            ort_cuda: &[I32, I64, F16, F32, F64],
+            cuda_until: Some(23),
+            ..NONE
+        };
+    }
+    /// Where the largest element along an axis is.
+    ArgMax {
+        "argmax": Some("ArgMax"), Plain, Half, Any, Read, ElementTypes {
+            standard: NUMBERS,
+            ort: &[I8, I32, I64, U8, F32, F64],
+            ort_cuda: WITHOUT_BF16,
+            ..NONE
+        };
+    }
+    /// Softmax along the last axis.
+    Softmax {
+        "softmax": Some("Softmax"), Plain, Single, Bounded, Each(SOFTMAX), LAYER;
+    }
+    /// Softmax of a sum with a mask, or without it.
+    MaskedSoftmax {
+        "masked_softmax": Some("If"), Plain, Single, Bounded, Each(SOFTMAX + 1), ElementTypes {
+            native: &[],
+            own: &[("masked", BOOLEANS)],
+            ..LAYER
+        };
+    }
+    /// Layer normalization over the last axis.
+    LayerNorm {
+        "layer_norm": Some("LayerNormalization"), Plain, Half, Bounded, Each(LAYER_NORM), ElementTypes { ort: FLOATS, ..LAYER };
+    }
+    /// Root mean square normalization over the last axis.
+    RmsNorm {
+        "rms_norm": Some("RMSNormalization"), Plain, Half, Bounded, Each(RMS_NORM), ElementTypes {
+            ort: WITHOUT_BF16,
+            ..LAYER
+        };
+    }
+    /// Gaussian error linear unit.
+    Gelu {
+        "gelu": Some("Gelu"), Plain, Half, Any, Own, ElementTypes { ort: &[F32], ..FUNCTION };
+    }
+    /// Rows of a table picked by ids.
+    Embedding {
+        "embedding": Some("Gather"), Lookup, Half, Any, Each(0), ElementTypes {
+            native: FLOATS,
+            own: &[("ids", INDICES)],
+            ..MOVED
+        };
+    }
+    /// Multi-head scaled dot-product attention.
+    Attention {
+        "attention": Some("Attention"), Product, Half, Any, Own, ElementTypes {
+            ort: &[F16, F32],
+            ort_cuda: COMPUTED,
+            cuda_until: Some(24),
+            own: &[("mask", BOOLEANS)],
+            ..LAYER
+        };
+    }
+    /// Rotary position embedding.
+    Rotary {
+        "rotary": None, Plain, Half, Any, Own, OF_LAYERS;
+    }
+    /// Elements rounded to what codes of a quantized type stand for.
+    FakeQuantize {
+        // Codes of the elements, and numbers of the codes.
+        "fake_quantize": None, Plain, Half, Any, Each(2), OF_LAYERS;
+    }
+    /// Codes of elements.
+    Quantize {
+        "quantize": None, Plain, Half, Any, Own, OF_LAYERS;
+    }
+    /// A linear layer of codes, with an activation and a residual.
+    QuantizedLinear {
+        "quantized_linear": None, Fused, Half, Any, Own, ElementTypes {
+            native: &[I8],
+            own: &[("scales", &[F32]), ("bias", COMPUTED), ("residual", COMPUTED), (RESULT, COMPUTED)],
+            ..NONE
+        };
+    }
+    /// A linear layer with an activation and a residual.
+    FusedLinear {
+        "fused_linear": None, Fused, Half, Any, Own, OF_LAYERS;
+    }
+    /// The product of an activation and a tensor.
+    Gated {
+        "gated": None, Fused, Half, Any, Own, OF_LAYERS;
+    }
+    /// The norm of a sum, and the sum.
+    AddNorm {
+        "add_norm": None, Fused, Half, Any, Own, OF_LAYERS;
+    }
+    /// The norm of a sum of embeddings, and the sum.
+    EmbeddingNorm {
+        "embedding_norm": None, Fused, Half, Any, Own, ElementTypes { own: &[("ids", INDICES)], ..OF_LAYERS };
+    }
+    /// Rotary position embedding of queries and keys, behind what a cache holds.
+    RotaryAppend {
+        "rotary_append": None, Fused, Half, Any, Own, OF_LAYERS;
+    }
+    /// An operator of ONNX that none of these is.
+    Foreign {
+        "foreign": None, PassesThrough, Single, Any, Own, NONE;
     }
 }

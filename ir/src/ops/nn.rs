@@ -3,7 +3,8 @@
 
 use super::attribute::{Flag, Real};
 use super::infer::{self, Types, broadcast, ensure};
-use super::payload::{TypeRule, kinds, payload};
+use super::kinds::kinds;
+use super::payload::{TypeRule, payload};
 use crate::{DType, Dim, Shape, TensorType, ValueId};
 
 payload! {

@@ -7,6 +7,8 @@ use crate::{Dim, TensorType, ValueId};
 
 /// An operand field: a value, an optional value, or a list of values.
 pub trait Operand: Sized {
+    /// What its text is, and whether it may be absent.
+    const FORM: (&'static str, bool);
     /// Calls `f` on each value.
     fn visit(&self, f: &mut dyn FnMut(ValueId));
     /// Calls `f` on each value to replace it.
@@ -21,6 +23,7 @@ pub trait Operand: Sized {
 }
 
 impl Operand for ValueId {
+    const FORM: (&'static str, bool) = ("value", false);
     fn visit(&self, f: &mut dyn FnMut(ValueId)) {
         f(*self);
     }
@@ -38,6 +41,7 @@ impl Operand for ValueId {
 }
 
 impl Operand for Option<ValueId> {
+    const FORM: (&'static str, bool) = ("value", true);
     fn visit(&self, f: &mut dyn FnMut(ValueId)) {
         self.iter().for_each(|v| f(*v));
     }
@@ -56,6 +60,7 @@ impl Operand for Option<ValueId> {
 }
 
 impl Operand for Vec<ValueId> {
+    const FORM: (&'static str, bool) = ("list of values", false);
     fn visit(&self, f: &mut dyn FnMut(ValueId)) {
         self.iter().for_each(|v| f(*v));
     }
@@ -73,6 +78,7 @@ impl Operand for Vec<ValueId> {
 }
 
 impl Operand for Vec<Option<ValueId>> {
+    const FORM: (&'static str, bool) = ("list of values or `_`", false);
     fn visit(&self, f: &mut dyn FnMut(ValueId)) {
         self.iter().flatten().for_each(|v| f(*v));
     }
@@ -157,14 +163,44 @@ impl ParseArguments<'_> {
     }
 }
 
+/// What the text form of an operator has.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    /// What the operator is, for each of its mnemonics.
+    pub docs: &'static [&'static str],
+    /// The operands, in the order of the text form.
+    pub operands: Vec<Field>,
+    /// The attributes, in the order of the text form.
+    pub attributes: Vec<Field>,
+}
+
+/// An operand or an attribute.
+#[derive(Clone, Debug)]
+pub struct Field {
+    /// The name.
+    pub name: &'static str,
+    /// What its text is: part of a sentence, or a name of the grammar.
+    pub form: String,
+    /// Whether it may be absent.
+    pub optional: bool,
+    /// What it means.
+    pub doc: &'static str,
+}
+
+impl Field {
+    pub(crate) fn new(name: &'static str, (form, optional): (impl Into<String>, bool), doc: &'static str) -> Self {
+        Self { name, form: form.into(), optional, doc }
+    }
+}
+
 /// What the `payload!` macro derives for an operator.
 pub trait Payload: Sized {
     /// The names in the text form: one, or one a kind.
-    fn mnemonics() -> &'static [&'static str];
-    /// The names of the operands, in the order of the text form.
-    fn operand_names() -> &'static [&'static str];
-    /// The name in the text form.
-    fn mnemonic(&self) -> &'static str;
+    const MNEMONICS: &'static [&'static str];
+    /// The place of the name in [`Self::MNEMONICS`].
+    fn place(&self) -> usize;
+    /// What its text form has.
+    fn schema() -> Schema;
     /// Calls `f` on each operand.
     fn visit(&self, f: &mut dyn FnMut(ValueId));
     /// Calls `f` on each operand with the name of its field.
@@ -173,6 +209,8 @@ pub trait Payload: Sized {
     fn visit_mut(&mut self, f: &mut dyn FnMut(&mut ValueId));
     /// Calls `f` on each dimension in the attributes.
     fn visit_dims(&self, f: &mut dyn FnMut(&Dim));
+    /// Replaces each dimension in the attributes by what `f` gives for it.
+    fn map_dims(&mut self, f: &mut dyn FnMut(&Dim) -> Dim);
     /// Writes operands and attributes.
     fn print(&self, to: &mut PrintArguments<'_>);
     /// Takes operands and attributes.
@@ -194,22 +232,21 @@ pub trait TypeRule {
 /// Defines an operator's struct with its text form. `NAME = "mnemonic"` is a single operator;
 /// `NAME: KIND` a family whose mnemonic is the kind's name.
 macro_rules! payload {
-    ($(#[$doc:meta])* $name:ident = $mnemonic:literal {
-        operands { $($(#[$od:meta])* $o:ident: $ot:ty,)* }
-        attributes { $($(#[$ad:meta])* $a:ident: $at:ty,)* }
+    ($(#[doc = $doc:literal])* $name:ident = $mnemonic:literal {
+        operands { $($(#[doc = $od:literal])* $o:ident: $ot:ty,)* }
+        attributes { $($(#[doc = $ad:literal])* $a:ident: $at:ty,)* }
     }) => {
-        $(#[$doc])*
+        $(#[doc = $doc])*
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-        pub struct $name { $($(#[$od])* pub $o: $ot,)* $($(#[$ad])* pub $a: $at,)* }
+        pub struct $name { $($(#[doc = $od])* pub $o: $ot,)* $($(#[doc = $ad])* pub $a: $at,)* }
 
         impl $crate::ops::Payload for $name {
-            fn mnemonics() -> &'static [&'static str] { &[$mnemonic] }
-            fn mnemonic(&self) -> &'static str { $mnemonic }
-            $crate::ops::payload::payload!(@visits [$($o),*] [$($a),*]);
-            fn print(&self, to: &mut $crate::ops::payload::PrintArguments<'_>) {
-                $($crate::ops::Operand::print(&self.$o, stringify!($o), to);)*
-                $(to.attribute(stringify!($a), &self.$a);)*
-            }
+            const MNEMONICS: &'static [&'static str] = &[$mnemonic];
+            fn place(&self) -> usize { 0 }
+            $crate::ops::payload::payload!(
+                @fields [&[concat!($($doc,)*)]]
+                [$($o: $ot, concat!($($od,)*);)*] [$($a: $at, concat!($($ad,)*);)*]
+            );
             fn parse(_: &str, from: &mut $crate::ops::payload::ParseArguments<'_>) -> Result<Self, String> {
                 Ok(Self {
                     $($o: $crate::ops::Operand::parse(stringify!($o), from)?,)*
@@ -218,27 +255,26 @@ macro_rules! payload {
             }
         }
     };
-    ($(#[$doc:meta])* $name:ident: $kind:ident {
-        operands { $($(#[$od:meta])* $o:ident: $ot:ty,)* }
-        attributes { $($(#[$ad:meta])* $a:ident: $at:ty,)* }
+    ($(#[doc = $doc:literal])* $name:ident: $kind:ident {
+        operands { $($(#[doc = $od:literal])* $o:ident: $ot:ty,)* }
+        attributes { $($(#[doc = $ad:literal])* $a:ident: $at:ty,)* }
     }) => {
-        $(#[$doc])*
+        $(#[doc = $doc])*
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub struct $name {
             /// Which operator of the family.
             pub kind: $kind,
-            $($(#[$od])* pub $o: $ot,)*
-            $($(#[$ad])* pub $a: $at,)*
+            $($(#[doc = $od])* pub $o: $ot,)*
+            $($(#[doc = $ad])* pub $a: $at,)*
         }
 
         impl $crate::ops::Payload for $name {
-            fn mnemonics() -> &'static [&'static str] { $kind::NAMES }
-            fn mnemonic(&self) -> &'static str { self.kind.name() }
-            $crate::ops::payload::payload!(@visits [$($o),*] [$($a),*]);
-            fn print(&self, to: &mut $crate::ops::payload::PrintArguments<'_>) {
-                $($crate::ops::Operand::print(&self.$o, stringify!($o), to);)*
-                $(to.attribute(stringify!($a), &self.$a);)*
-            }
+            const MNEMONICS: &'static [&'static str] = $kind::NAMES;
+            fn place(&self) -> usize { self.kind as usize }
+            $crate::ops::payload::payload!(
+                @fields [$kind::DOCS]
+                [$($o: $ot, concat!($($od,)*);)*] [$($a: $at, concat!($($ad,)*);)*]
+            );
             fn parse(mnemonic: &str, from: &mut $crate::ops::payload::ParseArguments<'_>) -> Result<Self, String> {
                 Ok(Self {
                     kind: mnemonic.parse()?,
@@ -248,12 +284,21 @@ macro_rules! payload {
             }
         }
     };
-    (@visits [$($o:ident),*] [$($a:ident),*]) => {
-        fn operand_names() -> &'static [&'static str] {
-            &[$(stringify!($o)),*]
+    (@fields [$docs:expr] [$($o:ident: $ot:ty, $od:expr;)*] [$($a:ident: $at:ty, $ad:expr;)*]) => {
+        fn schema() -> $crate::ops::Schema {
+            use $crate::ops::Field;
+            $crate::ops::Schema {
+                docs: $docs,
+                operands: vec![$(Field::new(stringify!($o), <$ot as $crate::ops::Operand>::FORM, $od)),*],
+                attributes: vec![$(Field::new(stringify!($a), <$at as $crate::ops::Attribute>::form(), $ad)),*],
+            }
         }
         fn visit_dims(&self, f: &mut dyn FnMut(&$crate::Dim)) {
             $($crate::ops::Attribute::visit_dims(&self.$a, f);)*
+            let _ = f;
+        }
+        fn map_dims(&mut self, f: &mut dyn FnMut(&$crate::Dim) -> $crate::Dim) {
+            $($crate::ops::Attribute::map_dims(&mut self.$a, f);)*
             let _ = f;
         }
         fn visit(&self, f: &mut dyn FnMut($crate::ValueId)) {
@@ -268,58 +313,15 @@ macro_rules! payload {
             $($crate::ops::Operand::visit_mut(&mut self.$o, f);)*
             let _ = f;
         }
-    };
-}
-
-/// Defines an enum of named kinds: the operators of a family, or the choices of an attribute.
-macro_rules! kinds {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vd:meta])* $variant:ident = $text:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name { $($(#[$vd])* $variant,)* }
-
-        impl $name {
-            /// Every kind.
-            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
-            /// The names, in the same order.
-            pub const NAMES: &'static [&'static str] = &[$($text,)*];
-
-            /// The name in the text form.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self { $($name::$variant => $text,)* }
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.name())
-            }
-        }
-
-        impl std::str::FromStr for $name {
-            type Err = String;
-            fn from_str(text: &str) -> Result<Self, String> {
-                match text {
-                    $($text => Ok($name::$variant),)*
-                    _ => Err(format!("`{text}` is none of {}", Self::NAMES.join(", "))),
-                }
-            }
-        }
-
-        impl $crate::ops::Attribute for $name {
-            fn print(&self) -> Option<String> {
-                Some(self.name().to_owned())
-            }
-            fn parse(text: Option<&str>) -> Result<Self, String> {
-                text.ok_or("is missing")?.parse()
-            }
-            fn visit_dims(&self, _: &mut dyn FnMut(&$crate::Dim)) {}
+        fn print(&self, to: &mut $crate::ops::payload::PrintArguments<'_>) {
+            $($crate::ops::Operand::print(&self.$o, stringify!($o), to);)*
+            $(to.attribute(stringify!($a), &self.$a);)*
+            let _ = to;
         }
     };
 }
 
-pub(crate) use {kinds, payload};
+pub(crate) use payload;
 
 /// The text of an operator's operands and attributes; `name` is the text of a value.
 pub(crate) fn payload_text(op: &super::Op, name: &dyn Fn(ValueId) -> String) -> (String, String) {

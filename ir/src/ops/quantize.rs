@@ -179,6 +179,9 @@ impl Columns {
 }
 
 impl Attribute for Columns {
+    fn form() -> (String, bool) {
+        ("list of integers".to_owned(), true)
+    }
     fn print(&self) -> Option<String> {
         (!self.0.is_empty()).then(|| format!("{:?}", self.0))
     }
@@ -188,4 +191,5 @@ impl Attribute for Columns {
         syntax::list(text)?.iter().map(one).collect::<Result<_, _>>().map(Self)
     }
     fn visit_dims(&self, _: &mut dyn FnMut(&Dim)) {}
+    fn map_dims(&mut self, _: &mut dyn FnMut(&Dim) -> Dim) {}
 }

@@ -9,17 +9,18 @@
 //! }
 //! ```
 //!
-//! A statement a line; lines that begin with `//` are comments. Weights are
-//! `stored("FILE", OFFSET)`, `dense([NUMBERS])`, `text(["TEXT"])`, `hex("BYTES")`, `uniform(SEED)` or transforms of
-//! weights with their types: `transpose(W : TYPE, [PERM])`, `cast(W : TYPE)`, `reshape(W : TYPE)`,
-//! `concat([W : TYPE, ...], AXIS)`, `pad(W : TYPE, NUMBER)`.
+//! A statement a line; lines that begin with `//` are comments. [`grammar`] has the rest.
 
+mod forms;
+mod grammar;
 mod parse;
 mod print;
 pub(crate) mod syntax;
 
 use std::sync::Arc;
 
+pub use forms::Form;
+pub use grammar::grammar;
 pub use parse::{Files, NoFile, ParseError, parse};
 
 use crate::{SpellingError, WeightSource};

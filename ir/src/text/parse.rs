@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::forms::Form;
 use super::syntax::{self, cut, enclosed, list, split, string};
 use crate::ops::payload_parse;
 use crate::weight::{BlockFit, Channels, Fitted, StoredRange};
@@ -154,72 +155,75 @@ fn typed_weight(text: &str, files: Files<'_>) -> Result<Weight, String> {
     let (kind, inside, _) = enclosed(call, '(', ')')?;
     let arguments = split(inside, ',')?;
     let of = |text: &str| typed_weight(text, files);
-    let weight = match (kind, arguments.as_slice()) {
-        ("stored", [file, offset]) => {
+    let form: Form = kind.parse().map_err(|_| format!("`{call}` is not a weight"))?;
+    let weight = match (form, arguments.as_slice()) {
+        (Form::Stored, [file, offset]) => {
             let source = files(&string(file)?)?;
             Weight::stored(ty.dtype, shape, StoredRange { source, offset: number(offset)? })
         }
-        ("dense", [numbers]) => {
+        (Form::Dense, [numbers]) => {
             let numbers = list(numbers)?.iter().map(|n| number(n)).collect::<Result<Vec<f64>, _>>()?;
             Weight::numbers(ty.dtype, shape, &numbers)
         }
-        ("text", [elements]) => {
+        (Form::Text, [elements]) => {
             let elements = list(elements)?.iter().map(|e| string(e)).collect::<Result<Vec<String>, _>>()?;
             Weight::text(shape, &elements)
         }
-        ("hex", [bytes]) => Weight::inline(ty.dtype, shape, syntax::unhex(&string(bytes)?)?),
-        ("uniform", [seed]) => Weight::uniform(ty.dtype, shape, number(seed)?),
-        ("transpose", [w, perm]) => {
+        (Form::Hex, [bytes]) => Weight::inline(ty.dtype, shape, syntax::unhex(&string(bytes)?)?),
+        (Form::Uniform, [seed]) => Weight::uniform(ty.dtype, shape, number(seed)?),
+        (Form::Transpose, [w, perm]) => {
             let perm = list(perm)?.iter().map(|n| number(n)).collect::<Result<Vec<usize>, _>>()?;
             of(w)?.transpose(&perm)
         }
-        ("cast", [w]) => of(w)?.cast(ty.dtype),
-        ("reshape", [w]) => of(w)?.reshape(&shape),
-        ("gather", [w, axis, indices]) => {
+        (Form::Cast, [w]) => of(w)?.cast(ty.dtype),
+        (Form::Reshape, [w]) => of(w)?.reshape(&shape),
+        (Form::Gather, [w, axis, indices]) => {
             let indices = list(indices)?.iter().map(|n| number(n)).collect::<Result<Vec<usize>, _>>()?;
             of(w)?.gather(number(axis)?, &indices)
         }
-        ("flip_sign", [w]) => of(w)?.flip_sign(),
-        ("bytes", [w]) => of(w)?.as_bytes(&shape),
-        ("concat" | "quantize" | "dequantize" | "scale", [parts, axis, block @ ..]) if block.len() < 2 => {
+        (Form::FlipSign, [w]) => of(w)?.flip_sign(),
+        (Form::Bytes, [w]) => of(w)?.as_bytes(&shape),
+        (Form::Concat | Form::Quantize | Form::Dequantize | Form::Scale, [parts, axis, block @ ..])
+            if block.len() < 2 =>
+        {
             let parts = list(parts)?.iter().map(|w| of(w)).collect::<Result<Vec<_>, _>>()?;
             let axis = number(axis)?;
             let channels = match block.first() {
                 Some(size) => Channels::Blocks { axis, size: number(size)? },
                 None => Channels::Axis(axis),
             };
-            match (kind, parts.as_slice()) {
-                ("concat", parts) if block.is_empty() => Weight::concat(parts, axis),
-                ("quantize", [of, scales, zeros @ ..]) if zeros.len() < 2 => {
+            match (form, parts.as_slice()) {
+                (Form::Concat, parts) if block.is_empty() => Weight::concat(parts, axis),
+                (Form::Quantize, [of, scales, zeros @ ..]) if zeros.len() < 2 => {
                     of.quantize(ty.dtype, channels, scales, zeros.first())
                 }
-                ("dequantize", [of, scales, zeros @ ..]) if zeros.len() < 2 => {
+                (Form::Dequantize, [of, scales, zeros @ ..]) if zeros.len() < 2 => {
                     of.dequantize(channels, scales, zeros.first())
                 }
-                ("scale", [of, factors]) if block.is_empty() => of.scale(axis, factors),
-                _ => return Err(format!("`{kind}` takes another number of weights")),
+                (Form::Scale, [of, factors]) if block.is_empty() => of.scale(axis, factors),
+                _ => return Err(format!("`{form}` takes another number of weights")),
             }
         }
-        ("fitted_scales" | "fitted_zero_points", [parts, codes, size, search, negative @ ..]) => {
+        (Form::FittedScales | Form::FittedZeroPoints, [parts, codes, size, search, negative @ ..]) => {
             let parts = list(parts)?.iter().map(|w| of(w)).collect::<Result<Vec<_>, _>>()?;
             let codes = codes.parse().map_err(|_| format!("`{codes}` is not an element type"))?;
             let negative = match negative {
                 [] => false,
                 [word] if *word == "negative" => true,
-                _ => return Err(format!("`{kind}` takes other arguments")),
+                _ => return Err(format!("`{form}` takes other arguments")),
             };
             let fit = BlockFit { codes, size: number(size)?, search: search.parse()?, negative };
-            let part = if kind == "fitted_scales" { Fitted::Scales } else { Fitted::ZeroPoints };
+            let part = if form == Form::FittedScales { Fitted::Scales } else { Fitted::ZeroPoints };
             match parts.as_slice() {
                 [of, importance @ ..] if importance.len() < 2 => of.fitted(fit, importance.first(), part),
-                _ => return Err(format!("`{kind}` takes another number of weights")),
+                _ => return Err(format!("`{form}` takes another number of weights")),
             }
         }
-        ("unpack", [parts, packing]) => {
+        (Form::Unpack, [parts, packing]) => {
             let parts = list(parts)?.iter().map(|w| of(w)).collect::<Result<Vec<_>, _>>()?;
             Weight::unpack(&parts, packing.parse()?, ty.dtype, &shape)
         }
-        ("pad", [w, value]) => of(w)?.pad(&shape, number(value)?),
+        (Form::Pad, [w, value]) => of(w)?.pad(&shape, number(value)?),
         _ => return Err(format!("`{call}` is not a weight")),
     };
     let fits = |w: &Weight| {

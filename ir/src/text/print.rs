@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::forms::Form;
 use super::syntax::{self, quote};
 use crate::ops::payload_text;
 use crate::weight::{Channels, Fitted, WeightExpr};
@@ -53,35 +54,36 @@ fn expression(weight: &Weight) -> String {
         let dims: Vec<String> = w.shape().iter().map(usize::to_string).collect();
         format!("{} : {}[{}]", expression(w), w.dtype(), dims.join(", "))
     };
-    let call = |name: &str, parts: &[Weight], arguments: &str| {
+    let several = |parts: &[Weight], arguments: &dyn fmt::Display| {
         let parts: Vec<String> = parts.iter().map(typed).collect();
-        format!("{name}([{}], {arguments})", parts.join(", "))
+        format!("[{}], {arguments}", parts.join(", "))
     };
-    match weight.expr() {
-        WeightExpr::Stored(range) => format!("stored({}, {})", quote(range.source.name()), range.offset),
+    let (form, arguments) = match weight.expr() {
+        WeightExpr::Stored(range) => (Form::Stored, format!("{}, {}", quote(range.source.name()), range.offset)),
         WeightExpr::Inline(bytes) => inline(weight, bytes),
-        WeightExpr::Uniform(seed) => format!("uniform({seed})"),
-        WeightExpr::Transpose(of, perm) => format!("transpose({}, {perm:?})", typed(of)),
-        WeightExpr::Cast(of) => format!("cast({})", typed(of)),
-        WeightExpr::Reshape(of) => format!("reshape({})", typed(of)),
-        WeightExpr::Concat(parts, axis) => call("concat", parts, &axis.to_string()),
-        WeightExpr::Pad(of, value) => format!("pad({}, {value})", typed(of)),
-        WeightExpr::Gather(of, axis, indices) => format!("gather({}, {axis}, {indices:?})", typed(of)),
-        WeightExpr::Quantize(parts, channels) => call("quantize", parts, &channels_text(*channels)),
-        WeightExpr::Dequantize(parts, channels) => call("dequantize", parts, &channels_text(*channels)),
+        WeightExpr::Uniform(seed) => (Form::Uniform, seed.to_string()),
+        WeightExpr::Transpose(of, perm) => (Form::Transpose, format!("{}, {perm:?}", typed(of))),
+        WeightExpr::Cast(of) => (Form::Cast, typed(of)),
+        WeightExpr::Reshape(of) => (Form::Reshape, typed(of)),
+        WeightExpr::Concat(parts, axis) => (Form::Concat, several(parts, axis)),
+        WeightExpr::Pad(of, value) => (Form::Pad, format!("{}, {value}", typed(of))),
+        WeightExpr::Gather(of, axis, indices) => (Form::Gather, format!("{}, {axis}, {indices:?}", typed(of))),
+        WeightExpr::Quantize(parts, channels) => (Form::Quantize, several(parts, &channels_text(*channels))),
+        WeightExpr::Dequantize(parts, channels) => (Form::Dequantize, several(parts, &channels_text(*channels))),
         WeightExpr::Fitted(parts, fit, part) => {
-            let name = match part {
-                Fitted::Scales => "fitted_scales",
-                Fitted::ZeroPoints => "fitted_zero_points",
+            let form = match part {
+                Fitted::Scales => Form::FittedScales,
+                Fitted::ZeroPoints => Form::FittedZeroPoints,
             };
             let sign = if fit.negative { ", negative" } else { "" };
-            call(name, parts, &format!("{}, {}, {}{sign}", fit.codes, fit.size, fit.search))
+            (form, several(parts, &format!("{}, {}, {}{sign}", fit.codes, fit.size, fit.search)))
         }
-        WeightExpr::FlipSign(of) => format!("flip_sign({})", typed(of)),
-        WeightExpr::Bytes(of) => format!("bytes({})", typed(of)),
-        WeightExpr::Scale(parts, axis) => call("scale", parts, &axis.to_string()),
-        WeightExpr::Unpack(parts, packing) => call("unpack", parts, &packing.to_string()),
-    }
+        WeightExpr::FlipSign(of) => (Form::FlipSign, typed(of)),
+        WeightExpr::Bytes(of) => (Form::Bytes, typed(of)),
+        WeightExpr::Scale(parts, axis) => (Form::Scale, several(parts, axis)),
+        WeightExpr::Unpack(parts, packing) => (Form::Unpack, several(parts, packing)),
+    };
+    format!("{form}({arguments})")
 }
 
 /// The axis, and the elements of a block.
@@ -93,13 +95,13 @@ fn channels_text(channels: Channels) -> String {
 }
 
 /// Numbers where they are few and reading them gives the same bytes; else the bytes.
-fn inline(weight: &Weight, bytes: &[u8]) -> String {
+fn inline(weight: &Weight, bytes: &[u8]) -> (Form, String) {
     if let Some(elements) = weight.as_text().filter(|elements| elements.len() <= DENSE_ELEMENTS) {
         let plain = |element: &[u8]| std::str::from_utf8(element).ok().filter(|t| syntax::is_quotable(t)).map(quote);
         if let Some(texts) = elements.into_iter().map(plain).collect::<Option<Vec<String>>>() {
-            return format!("text([{}])", texts.join(", "));
+            return (Form::Text, format!("[{}]", texts.join(", ")));
         }
-        return format!("hex(\"{}\")", syntax::hex(bytes));
+        return (Form::Hex, quote(&syntax::hex(bytes)));
     }
     let numbers = if weight.elements() <= DENSE_ELEMENTS && weight.dtype() != DType::String {
         weight.read_numbers().unwrap_or_default()
@@ -116,7 +118,7 @@ fn inline(weight: &Weight, bytes: &[u8]) -> String {
             dtype if dtype.is_float() || !dtype.is_computed() => format!("{v:?}"),
             _ => format!("{v}"),
         };
-        return format!("dense([{}])", numbers.iter().map(text).collect::<Vec<_>>().join(", "));
+        return (Form::Dense, format!("[{}]", numbers.iter().map(text).collect::<Vec<_>>().join(", ")));
     }
-    format!("hex(\"{}\")", syntax::hex(bytes))
+    (Form::Hex, quote(&syntax::hex(bytes)))
 }

@@ -1,15 +1,14 @@
 //! Scales and zero points of blocks of codes, fitted to a weight alone.
 
-use std::fmt;
 use std::io;
-use std::str::FromStr;
 
 use super::codes::{CodeWriter, singles};
 use super::finite::{NumberOf, Watch};
 use super::read::{Sink, WeightError};
 use super::search::{self, Block};
 use super::{CHUNK_BYTES, Channels, Dequantized, Weight, WeightExpr};
-use crate::{DType, SpellingError};
+use crate::DType;
+use crate::named::named;
 
 /// How a matrix becomes codes with scales, of blocks of neighbours in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,35 +25,17 @@ pub struct BlockFit {
     pub negative: bool,
 }
 
-/// How the scale and the zero point of a block are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Search {
-    /// The codes span the elements: from the least to the largest, or to the largest magnitude.
-    Range,
-    /// Ranges up to 30 % smaller are tried, each with the scale that has the least mean square error for its codes.
-    LeastSquares,
-    /// Half-quadratic quantization (HQQ, Badri and Shaji 2023): few elements with a large error count less than in a mean
-    /// square error. The error is the sum of the square roots of the magnitudes of errors, which alternating updates
-    /// of codes, errors, the scale and the zero point minimize.
-    HalfQuadratic,
-}
-
-impl Search {
-    const NAMES: [(&'static str, Self); 3] =
-        [("range", Self::Range), ("least_squares", Self::LeastSquares), ("half_quadratic", Self::HalfQuadratic)];
-}
-
-impl fmt::Display for Search {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Self::NAMES.iter().find(|(_, search)| search == self).map_or("", |(name, _)| name))
-    }
-}
-
-impl FromStr for Search {
-    type Err = SpellingError;
-    fn from_str(text: &str) -> Result<Self, SpellingError> {
-        let known = Self::NAMES.iter().find(|(name, _)| *name == text);
-        known.map(|(_, search)| *search).ok_or_else(|| SpellingError::Search(text.to_owned()))
+named! {
+    /// How the scale and the zero point of a block are chosen.
+    Search {
+        /// The codes span the elements: from the least to the largest, or to the largest magnitude.
+        Range = "range",
+        /// Ranges up to 30 % smaller are tried, each with the scale that has the least mean square error for its codes.
+        LeastSquares = "least_squares",
+        /// Half-quadratic quantization (HQQ, Badri and Shaji 2023): few elements with a large error count less than in a mean
+        /// square error. The error is the sum of the square roots of the magnitudes of errors, which alternating updates
+        /// of codes, errors, the scale and the zero point minimize.
+        HalfQuadratic = "half_quadratic",
     }
 }
 

@@ -1,45 +1,30 @@
 //! The blocks of GGML's quantized types, which GGUF files have (ggml-common.h and ggml-quants.c of the project ggml).
 
-use std::fmt;
-use std::str::FromStr;
-
 use half::f16;
 
-use crate::{DType, SpellingError};
+use crate::DType;
+use crate::named::named;
 
-/// A quantized type of GGML: a tensor is blocks of elements along its last axis, and each block has its codes and scales.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum GgmlBlock {
-    /// 32 codes of 4 bits and a scale: `scale * (code - 8)`.
-    Q4_0,
-    /// 32 codes of 4 bits, a scale and a minimum: `scale * code + minimum`.
-    Q4_1,
-    /// 32 codes of 8 bits and a scale: `scale * code`.
-    Q8_0,
-    /// 256 codes of 4 bits; for each 32 of them a scale and a minimum of 6 bits: `scale * code - minimum`.
-    Q4K,
-    /// 256 codes of 5 bits, with scales and minima as those of `Q4K`.
-    Q5K,
-    /// 256 codes of 6 bits; for each 16 of them a scale of 8 bits: `scale * (code - 32)`.
-    Q6K,
+named! {
+    /// A quantized type of GGML: a tensor is blocks of elements along its last axis, and each block has its codes and scales.
+    /// Its name is GGML's in lower case.
+    GgmlBlock {
+        /// 32 codes of 4 bits and a scale: `scale * (code - 8)`.
+        Q4_0 = "q4_0",
+        /// 32 codes of 4 bits, a scale and a minimum: `scale * code + minimum`.
+        Q4_1 = "q4_1",
+        /// 32 codes of 8 bits and a scale: `scale * code`.
+        Q8_0 = "q8_0",
+        /// 256 codes of 4 bits; for each 32 of them a scale and a minimum of 6 bits: `scale * code - minimum`.
+        Q4K = "q4_k",
+        /// 256 codes of 5 bits, with scales and minima as those of `Q4K`.
+        Q5K = "q5_k",
+        /// 256 codes of 6 bits; for each 16 of them a scale of 8 bits: `scale * (code - 32)`.
+        Q6K = "q6_k",
+    }
 }
 
 impl GgmlBlock {
-    const ALL: [Self; 6] = [Self::Q4_0, Self::Q4_1, Self::Q8_0, Self::Q4K, Self::Q5K, Self::Q6K];
-
-    /// The name, as GGML has it in lower case.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Q4_0 => "q4_0",
-            Self::Q4_1 => "q4_1",
-            Self::Q8_0 => "q8_0",
-            Self::Q4K => "q4_k",
-            Self::Q5K => "q5_k",
-            Self::Q6K => "q6_k",
-        }
-    }
-
     /// The elements of a block.
     #[must_use]
     pub fn elements(self) -> usize {
@@ -150,22 +135,6 @@ impl GgmlBlock {
                 }
             }
         }
-    }
-}
-
-impl fmt::Display for GgmlBlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for GgmlBlock {
-    type Err = SpellingError;
-    fn from_str(text: &str) -> Result<Self, SpellingError> {
-        Self::ALL
-            .into_iter()
-            .find(|block| block.name() == text)
-            .ok_or_else(|| SpellingError::GgmlBlock(text.to_owned()))
     }
 }
 

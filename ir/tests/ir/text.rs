@@ -1,3 +1,6 @@
+#![allow(clippy::disallowed_methods, reason = "a test reads the filetests")]
+
+use std::path::Path;
 use std::sync::Arc;
 
 use planish_ir::{DType, Graph, Op, Origin, Weight, WeightSource, text, verify};
@@ -176,17 +179,37 @@ fn every_operator_is_generated() {
         let graph = build(&choices().new_tree(&mut runner).unwrap().current());
         seen.extend(graph.nodes().map(|(_, node)| node.op.mnemonic()));
     }
-    // What a `foreign` operator computes is not for a graph to know. Passes are compared on random graphs, and a sum in
-    // another order may be a whole step of a code away. Random graphs are compiled for all targets, and few run fused
-    // operators: passes make these of random graphs.
-    let codes = ["fake_quantize", "quantize", "quantized_linear"];
-    let fused = ["fused_linear", "gated", "add_norm", "embedding_norm", "rotary_append"];
-    // Which elements are the largest depends on rounding; filetests have the others.
-    let of_files = ["conv", "experts", "top_k", "argmax", "foreign"];
-    let left_out =
-        |mnemonic: &&str| of_files.contains(mnemonic) || codes.contains(mnemonic) || fused.contains(mnemonic);
-    for mnemonic in Op::mnemonics().filter(|mnemonic| !left_out(mnemonic)) {
-        assert!(seen.contains(&mnemonic), "random graphs have no `{mnemonic}`");
+    // Random graphs do not have all: passes are compared on them, and are not to see what rounding decides; they are
+    // compiled for all targets, and few run fused operators. Filetests have the others.
+    let filetests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/filetests");
+    let mut texts = String::new();
+    for folder in std::fs::read_dir(filetests).unwrap() {
+        for file in std::fs::read_dir(folder.unwrap().path()).unwrap() {
+            texts.push_str(&std::fs::read_to_string(file.unwrap().path()).unwrap());
+        }
+    }
+    for mnemonic in Op::mnemonics().filter(|mnemonic| !seen.contains(mnemonic)) {
+        assert!(texts.contains(&format!(" = {mnemonic}(")), "neither random graphs nor filetests have `{mnemonic}`");
+    }
+}
+
+/// Expressions that no other text here has.
+const EXPRESSIONS: &str = r#"graph "expressions" {
+  weight @scales = fitted_scales([uniform(1) : f32[2, 32]], i4, 32, range, negative) : f32[2, 1]
+  weight @zeros = fitted_zero_points([uniform(1) : f32[2, 32], uniform(2) : f32[32]], u4, 16, half_quadratic) : u4[2, 2]
+  weight @signed = flip_sign(dense([1, 255]) : u8[2]) : i8[2]
+  weight @raw = bytes(uniform(1) : f32[2]) : u8[8]
+  weight @codes = unpack([dense([1, 255]) : u8[2]], words) : u4[4]
+}
+"#;
+
+#[test]
+fn every_form_of_expression_is_in_a_text_that_round_trips() {
+    let graph = text::parse(EXPRESSIONS, &files).unwrap();
+    assert_eq!(graph.to_string(), EXPRESSIONS);
+    let texts = [SAMPLE, OTHERS, EXPRESSIONS].concat();
+    for form in text::Form::NAMES {
+        assert!(texts.contains(&format!("{form}(")), "no text has `{form}`");
     }
 }
 

@@ -277,7 +277,7 @@ fn the_text_form_has_each_packing() {
 
     for (packing, message) in [
         ("words/4", "is not a packing"),
-        ("codes/q3_k", "not a type of blocks"),
+        ("codes/q3_k", "`q3_k` is none of q4_0, q4_1, q8_0, "),
         ("codebook/x/1/0", "is not a packing"),
     ] {
         let wrong = source.replacen(", words)", &format!(", {packing})"), 1);

@@ -7,7 +7,6 @@ use planish_ir::{DType, Node, Op, ValueId};
 use super::dims::indices;
 use super::reshape::reshape;
 use super::{Emitter, NoForm, data_type, foreign};
-use crate::operators::operator;
 use crate::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, ValueInfoProto};
 
 /// An integer attribute.
@@ -92,7 +91,7 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
     if op.is_fused() {
         return Err("only targets with kernels of their own run it".to_owned());
     }
-    let Some(operator) = operator(op.mnemonic()) else { return not_legal("other operators") };
+    let Some(operator) = op.row().onnx else { return not_legal("other operators") };
     let form = |inputs, attributes| form(operator, inputs, attributes);
     Ok(match op {
         Op::Unary(p) => form(vec![name(e, p.x)], Vec::new()),

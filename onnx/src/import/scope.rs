@@ -365,8 +365,7 @@ impl Scope {
         let differ = |(a, b): (&Dim, &Dim)| a.as_constant().zip(b.as_constant()).is_some_and(|(a, b)| a != b);
         let differs = a.shape.rank() != b.shape.rank() || a.shape.iter().zip(&*b.shape).any(differ);
         // What has sizes of its own was compared when it was imported.
-        let is_compared =
-            self.graph.producer(value).is_some_and(|node| matches!(node.op, Op::Foreign(_) | Op::Conv(_)));
+        let is_compared = self.graph.producer(value).is_some_and(|node| node.op.determines_sizes());
         if differs && !is_compared {
             self.warn_declared(name, None, &declared, &found);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use planish_ir::ops::{Binary, BinaryKind, Cast, Foreign, Setting};
+use planish_ir::ops::{Binary, BinaryKind, Cast, Foreign, Row, Setting};
 use planish_ir::{DType, Dim, Graph, NodeId, Op, Rewriter, Shape, Step, ValueId};
 
 use super::Signature;
@@ -63,10 +63,10 @@ fn wider(dtype: DType) -> Option<DType> {
 }
 
 /// The signature of an operator on wider types.
-fn widened<'a>(signature: &Signature<'a>) -> Signature<'a> {
+fn widened(signature: &Signature) -> Signature {
     let widened = |dtype: DType| wider(dtype).unwrap_or(dtype);
     Signature {
-        mnemonic: signature.mnemonic,
+        row: signature.row,
         operands: signature.operands.iter().map(|(name, dtype)| (*name, widened(*dtype))).collect(),
         results: signature.results.iter().map(|dtype| widened(*dtype)).collect(),
     }
@@ -79,7 +79,7 @@ struct Substitutes<'a> {
 }
 
 impl Substitutes<'_> {
-    fn lacks(&self, signature: &Signature<'_>) -> bool {
+    fn lacks(&self, signature: &Signature) -> bool {
         (self.options.target.kernels.missing)(signature, self.options.opset).is_some()
     }
 
@@ -96,7 +96,8 @@ impl Substitutes<'_> {
         let wide = widened(&signature);
         if let Op::Binary(Binary { kind: BinaryKind::Equal, a, b }) = op
             && self.lacks(&wide)
-            && !self.lacks(&Signature { mnemonic: "less_or_equal", ..wide.clone() })
+            && Row::of(BinaryKind::LessOrEqual.name())
+                .is_some_and(|row| !self.lacks(&Signature { row, ..wide.clone() }))
         {
             let (a, b) = (self.widen(graph, a, like)?, self.widen(graph, b, like)?);
             let mut l = Builder::at(graph, like);

@@ -1,7 +1,7 @@
 //! The kinds of operators that decide their precision.
 
 use planish_ir::handle::Handle;
-use planish_ir::ops::{BinaryKind, ReduceKind, UnaryKind};
+use planish_ir::ops::{Binary, BinaryKind, Magnitude, Precision};
 use planish_ir::{DType, Def, Graph, Node, Op, ValueId};
 
 use super::plan::Computes;
@@ -60,10 +60,10 @@ pub(super) fn source(graph: &Graph, node: &Node, facts: &[Fact]) -> Source {
     };
     match &node.op {
         // Angles may be products of positions and frequencies.
-        op if is_product(op) && !matches!(op, Op::Attention(_)) && largest(&operands) == Source::Integers => {
+        op if op.is_product() && !matches!(op, Op::Attention(_)) && largest(&operands) == Source::Integers => {
             Source::Integers
         }
-        op if is_product(op) => Source::Data,
+        op if op.is_product() => Source::Data,
         Op::Embedding(_) | Op::Rotary(_) | Op::Foreign(_) => Source::Data,
         Op::Iota(_) => Source::Integers,
         // Rows of a table are data, whatever picks them.
@@ -81,25 +81,11 @@ pub(super) fn by_kind(graph: &Graph, node: &Node, source: Source, max_abs: f64) 
     }
     let single = match &node.op {
         _ if source == Source::Integers => true,
-        Op::Foreign(_) | Op::Iota(_) | Op::Softmax(_) | Op::MaskedSoftmax(_) | Op::CumSum(_) => true,
-        // Which elements are the largest would depend on rounding.
-        Op::TopK(_) => true,
-        // Of another floating-point type, which was chosen for a reason.
-        Op::Cast(_) => true,
-        Op::Reduce(p) => matches!(p.kind, ReduceKind::Sum | ReduceKind::Mean),
-        Op::Binary(p) => match p.kind {
-            BinaryKind::Pow => true,
-            // Numbers of this size are masks: what they are added to must not reach the end of the range.
-            BinaryKind::Add | BinaryKind::Sub | BinaryKind::Mul => {
-                [p.a, p.b].iter().any(|v| exceeds(graph, *v, max_abs))
-            }
-            _ => false,
-        },
-        Op::Unary(p) => matches!(
-            p.kind,
-            UnaryKind::Exp | UnaryKind::Log | UnaryKind::Sqrt | UnaryKind::Erf | UnaryKind::Cos | UnaryKind::Sin
-        ),
-        _ => false,
+        // Numbers of this size are masks: what they are added to must not reach the end of the range.
+        Op::Binary(Binary { kind: BinaryKind::Add | BinaryKind::Sub | BinaryKind::Mul, a, b }) => {
+            [a, b].into_iter().any(|v| exceeds(graph, *v, max_abs))
+        }
+        op => op.row().precision == Precision::Single,
     };
     if single { Computes::Single } else { Computes::Half }
 }
@@ -129,22 +115,15 @@ pub(super) fn is_wide(graph: &Graph, op: &Op) -> bool {
     ];
     match op {
         Op::Cast(p) => graph.ty(p.x).dtype != DType::Bool,
-        // As large as the operand is.
-        Op::TopK(_) => false,
         Op::Foreign(p) => !MODERATE.iter().any(|op| p.is(op)),
-        _ => !is_bounded(op),
+        _ => op.row().magnitude == Magnitude::Any,
     }
 }
 
 /// Whether an operator computes in float32 where an operand comes from float32 and may be as large or as small as
 /// only float32 holds. Products do not: they are what half precision is for.
 pub(super) fn follows(op: &Op) -> bool {
-    !is_product(op) && !matches!(op, Op::Rotary(_) | Op::Embedding(_))
-}
-
-/// Whether an operator is products with sums of many of them: what half precision is for.
-pub(super) fn is_product(op: &Op) -> bool {
-    matches!(op, Op::Linear(_) | Op::MatMul(_) | Op::Conv(_) | Op::Experts(_) | Op::Attention(_))
+    !op.is_product() && !matches!(op, Op::Rotary(_) | Op::Embedding(_))
 }
 
 /// Whether an operator looks rows of a table of weights up: the table stays as it is whatever uses the rows.
@@ -156,17 +135,9 @@ pub(super) fn looks_up(graph: &Graph, op: &Op) -> bool {
     }
 }
 
-/// Whether results are of moderate size, or as far as can be said so, whatever the size of the operands: those
-/// that normalize or bound them, and products, whose weights are small as a rule.
+/// Whether results are of moderate size, or as far as can be said so, whatever the size of the operands.
 pub(super) fn is_bounded(op: &Op) -> bool {
-    match op {
-        Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Softmax(_) | Op::MaskedSoftmax(_) => true,
-        Op::Linear(_) | Op::MatMul(_) | Op::Conv(_) | Op::Experts(_) => true,
-        Op::Unary(p) => {
-            matches!(p.kind, UnaryKind::Tanh | UnaryKind::Sigmoid | UnaryKind::Erf | UnaryKind::Cos | UnaryKind::Sin)
-        }
-        _ => false,
-    }
+    op.row().magnitude == Magnitude::Bounded
 }
 
 /// The bias of an attention, which is added where its softmax is computed: in float32.

@@ -5,9 +5,7 @@ use std::collections::{HashMap, HashSet};
 use planish_ir::handle::Handle;
 use planish_ir::{DType, Def, Graph, Node, NodeId, Op, ValueId};
 
-use super::kind::{
-    Fact, Source, attention_bias, by_kind, follows, is_bounded, is_product, is_wide, looks_up, source, touches,
-};
+use super::kind::{Fact, Source, attention_bias, by_kind, follows, is_bounded, is_wide, looks_up, source, touches};
 use super::reason::{Kept, Reason, asked, evidence};
 use super::rebuild::ElementTypes;
 use super::{HalfPrecision, Loss};
@@ -170,7 +168,7 @@ fn sole_use(graph: &Graph, plan: &mut Plan, kept: &HashSet<NodeId>) {
     for (id, node) in nodes.into_iter().rev() {
         let Some(mut ty) = plan.types.get(&id).copied() else { continue };
         let alone = |value: &ValueId| wanted[value.index()] == [false, true];
-        let stays = is_product(&node.op) || looks_up(graph, &node.op);
+        let stays = node.op.is_product() || looks_up(graph, &node.op);
         if ty == Computes::Half
             && !stays
             && node.outputs.iter().any(alone)

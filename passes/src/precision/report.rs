@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use planish_ir::{Bindings, DType, Graph, Node, Op, ValueId};
+use planish_ir::cost::cost;
+use planish_ir::{Bindings, DType, Graph, ValueId};
 use serde::{Deserialize, Serialize};
 
 use super::reason::Kept;
@@ -59,52 +60,17 @@ impl HalfReport {
 
 /// The share of the operations of products that compute in a type.
 fn flops_share(graph: &Graph, dtype: DType) -> f64 {
+    let symbols = graph.values().flat_map(|(_, value)| value.ty.dims()).flat_map(|dim| dim.symbols());
+    let bindings: Bindings = symbols.map(|symbol| (symbol.clone(), NOMINAL_SIZE)).collect();
     let (mut all, mut half) = (0.0, 0.0);
-    for (_, node) in graph.nodes() {
-        let operations = operations(graph, node).unwrap_or(0.0);
+    for (_, node) in graph.nodes().filter(|(_, node)| node.op.is_product()) {
+        let operations = cost(graph, node, &bindings).map_or(0.0, |cost| cost.product_flops as f64);
         all += operations;
         if graph.ty(node.outputs[0]).dtype == dtype {
             half += operations;
         }
     }
     if all == 0.0 { 0.0 } else { half / all }
-}
-
-/// Floating-point operations of a product, two a multiplication and addition.
-fn operations(graph: &Graph, node: &Node) -> Option<f64> {
-    let size = |value: ValueId, axis: Option<usize>| -> Option<f64> {
-        let shape = &graph.ty(value).shape;
-        let dims = match axis {
-            Some(axis) => &shape[axis..=axis],
-            None => &shape[..],
-        };
-        let mut bindings = Bindings::new();
-        for symbol in dims.iter().flat_map(|dim| dim.symbols()) {
-            bindings.insert(symbol.clone(), NOMINAL_SIZE);
-        }
-        dims.iter().try_fold(1.0, |product, dim| Some(product * dim.evaluate(&bindings)? as f64))
-    };
-    let last = |value: ValueId| size(value, Some(graph.ty(value).shape.rank().checked_sub(1)?));
-    let result = node.outputs[0];
-    match &node.op {
-        Op::Linear(p) => Some(2.0 * size(result, None)? * last(p.x)?),
-        Op::MatMul(p) => Some(2.0 * size(result, None)? * last(p.a)?),
-        Op::Conv(p) => {
-            let filter = (1..graph.ty(p.weight).shape.rank()).map(|axis| size(p.weight, Some(axis)));
-            Some(2.0 * size(result, None)? * filter.product::<Option<f64>>()?)
-        }
-        Op::Experts(p) => {
-            let of_each = |weight: ValueId| Some(size(weight, Some(1))? * size(weight, Some(2))?);
-            let gated = of_each(p.gate)? * (1.0 + f64::from(u8::from(p.up.is_some())));
-            Some(2.0 * size(p.indices, None)? * (gated + of_each(p.down)?))
-        }
-        Op::Attention(p) => {
-            let keys = p.past_key.map_or(Some(0.0), |past| size(past, Some(2)))?
-                + size(p.k, Some(if graph.ty(p.k).shape.rank() == 4 { 2 } else { 1 }))?;
-            Some(2.0 * keys * (size(p.q, None)? + size(result, None)?))
-        }
-        _ => None,
-    }
 }
 
 /// The share of the weights' bytes that are stored in a type.

@@ -9,7 +9,7 @@ static TOY: Target = Target {
     name: "toy",
     summary: "a target of a test",
     kernels: Kernels {
-        missing: |signature, opset| match signature.mnemonic {
+        missing: |signature, opset| match signature.row.mnemonic {
             "softmax" => Some("softmax is not there".to_owned()),
             _ => (ONNX.kernels.missing)(signature, opset),
         },

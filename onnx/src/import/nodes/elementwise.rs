@@ -6,8 +6,7 @@ use planish_ir::{DType, Dim, Op, ValueId};
 use super::super::known::{Known, equal, is_size, less};
 use super::super::scope::Scope;
 use super::super::tensors::dtype;
-use super::Node;
-use crate::operators::kind;
+use super::{Node, kind};
 
 /// The opsets that Swish and SwiGLU came with.
 const SWISH: i64 = 24;

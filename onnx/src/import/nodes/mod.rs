@@ -13,11 +13,13 @@ mod order;
 mod picked;
 mod shape;
 
+use std::str::FromStr;
+
 use super::legacy::{BATCHED_SCAN, MODERN, SCAN, is_batched, modern, scan};
 use super::order::label;
 use super::scope::Scope;
 use super::{CONTRIB, foreign, is_default};
-use planish_ir::{DType, Type};
+use planish_ir::{DType, Op, Type};
 
 use crate::proto::{AttributeProto, AttributeType, NodeProto};
 
@@ -108,6 +110,11 @@ impl<'a> Node<'a> {
         let known = scope.known(self.input(operand)?).and_then(|k| k.constants());
         known.map(Some).ok_or_else(|| format!("its {name} are not constant"))
     }
+}
+
+/// The kind that an operator of ONNX is, such as `BinaryKind::Add` for `Add`.
+pub(super) fn kind<K: FromStr>(operator: &str) -> Option<K> {
+    Op::rows().find(|row| row.onnx == Some(operator))?.mnemonic.parse().ok()
 }
 
 /// An axis counted from either end.

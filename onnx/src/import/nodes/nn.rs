@@ -7,8 +7,7 @@ use planish_ir::ops::{
 use planish_ir::{Dim, Op, Shape, ValueId};
 
 use super::super::scope::Scope;
-use super::{Node, axes, axes_since, axis};
-use crate::operators::kind;
+use super::{Node, axes, axes_since, axis, kind};
 
 pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     if let Some(kind) = kind(&node.proto.op_type) {

@@ -4,7 +4,7 @@ pub(crate) mod native;
 pub(crate) mod tables;
 pub(crate) mod tensorrt;
 
-use planish_ir::ops::Foreign;
+use planish_ir::ops::{Foreign, Row};
 use planish_ir::{DType, Graph, Node, Op, ValueId};
 
 use super::quantized::unfit;
@@ -65,7 +65,7 @@ fn unsupported(graph: &Graph, options: &Options) -> Vec<String> {
 pub struct Kernels {
     /// Why the target has no kernel for an operator on operands of these element types at an opset; `None` where it has
     /// one.
-    pub missing: fn(&Signature<'_>, opset: u32) -> Option<String>,
+    pub missing: fn(&Signature, opset: u32) -> Option<String>,
     /// The domains of which the target runs operators that pass through, in the order in which messages list them.
     pub domains: &'static [&'static str],
     /// Why the target cannot run an operator of the graph that it has a kernel for by its element types.
@@ -79,9 +79,9 @@ pub struct Kernels {
 
 /// An operator and the element types that a kernel is chosen by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Signature<'a> {
-    /// The operator's name in the text form of graphs, e.g. `linear`.
-    pub mnemonic: &'a str,
+pub struct Signature {
+    /// The operator.
+    pub row: &'static Row,
     /// The element types of the operands that are there, each with the name of the operand, e.g. `weight`, in the order
     /// of the text form.
     pub operands: Vec<(&'static str, DType)>,
@@ -89,25 +89,21 @@ pub struct Signature<'a> {
     pub results: Vec<DType>,
 }
 
-impl Signature<'_> {
+impl Signature {
     /// That of a node of a graph.
     #[must_use]
     pub fn of(graph: &Graph, node: &Node) -> Self {
         let mut operands = Vec::new();
         node.op.visit_named_operands(&mut |name, value| operands.push((name, graph.ty(value).dtype)));
         let results = node.outputs.iter().map(|value| graph.ty(*value).dtype).collect();
-        Self { mnemonic: node.op.mnemonic(), operands, results }
+        Self { row: node.op.row(), operands, results }
     }
 
-    /// The element type of the numbers that the operator works on: that of its first operand, or of its result where it
-    /// has none. A `select` works on what it chooses from.
+    /// The element type of the numbers that the operator works on: that of its [subject](Row::subject), or of its result
+    /// where it has none.
     #[must_use]
     pub fn subject(&self) -> Option<DType> {
-        let subject = match self.mnemonic {
-            "select" => self.operands.iter().find(|(name, _)| *name == "a"),
-            _ => self.operands.first(),
-        };
-        subject.map(|(_, dtype)| *dtype).or(self.results.first().copied())
+        self.row.subject(&self.operands).map(|at| self.operands[at].1).or(self.results.first().copied())
     }
 }
 

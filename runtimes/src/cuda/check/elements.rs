@@ -64,6 +64,21 @@ pub(super) fn cases() -> Vec<Case> {
         output v = %v
         output nan = %nan";
     cases.push(Case::new("functions of elements", functions, &[("n", 999)], 6));
+    let comparisons = "
+        input %a: i64[n]
+        input %b: i64[n]
+        %e = equal(%a, %b) : bool[n]
+        %g = greater(%a, %b) : bool[n]
+        %ge = greater_or_equal(%a, %b) : bool[n]
+        %le = less_or_equal(%a, %b) : bool[n]
+        %y = or(%g, %e) : bool[n]
+        %d = sub(%a, %b) : i64[n]
+        output d = %d
+        output e = %e
+        output ge = %ge
+        output le = %le
+        output y = %y";
+    cases.push(Case::new("differences and comparisons", comparisons, &[("n", 300)], 8));
     let integers = "
         input %x: i64[n]
         input %c: bool[n]
@@ -103,6 +118,11 @@ pub(super) fn cases() -> Vec<Case> {
     let movement = "
         input %x: f32[2, n, 6]
         input %i: i64[3]
+        weight @table = uniform(1) : f32[8, 4]
+        %rows = embedding(@table, %i) : f32[3, 4]
+        %mean = reduce_mean(%x) {axes = [2], keep = false} : f32[2, n]
+        output rows = %rows
+        output mean = %mean
         %s = slice(%x) {axis = 2, start = 1, end = 5} : f32[2, n, 4]
         %r = reshape(%s) {shape = [2 * n, 2, 2]} : f32[2 * n, 2, 2]
         %t = transpose(%r) {perm = [2, 0, 1]} : f32[2, 2 * n, 2]

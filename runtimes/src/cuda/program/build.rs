@@ -312,9 +312,7 @@ impl<'a> Builder<'a> {
             Op::AddNorm(p) => self.add_norm(results, p),
             Op::EmbeddingNorm(p) => self.embedding_norm(results, p),
             Op::RotaryAppend(p) => self.rotary_append(results, p),
-            Op::Conv(_) | Op::Experts(_) | Op::TopK(_) | Op::ArgMax(_) | Op::MaskedSoftmax(_) | Op::Foreign(_) => {
-                Err("the CUDA runtime has no kernel for it".to_owned())
-            }
+            _ => Err("the CUDA runtime has no kernel for it".to_owned()),
         }
     }
 

@@ -9,6 +9,9 @@ mod steps;
 
 use std::sync::Arc;
 
+use planish_ir::Op;
+use planish_ir::ops::Row;
+
 use super::check::{compare, graph, groups, inputs, session};
 use super::device::Device;
 use super::emulator::{self, Emulator};
@@ -33,6 +36,15 @@ fn check_on(device: Emulator, name: &str, with: &str) {
     for style in [Style::Fused, Style::Unfused] {
         let failed = checked(style);
         assert!(failed.is_empty(), "{style:?}: {} of {} cases:\n{}", failed.len(), cases.len(), failed.join("\n"));
+    }
+}
+
+#[test]
+fn every_operator_that_the_runtime_has_is_in_a_case() {
+    let graphs = super::check::graphs().unwrap();
+    let has = |row: &Row| graphs.iter().any(|(graph, _)| graph.nodes().any(|(_, node)| node.op.row() == row));
+    for row in Op::rows() {
+        assert_eq!(has(row), !row.types.native.is_empty(), "{}", row.mnemonic);
     }
 }
 

@@ -3,22 +3,22 @@
 mod attention;
 mod operators;
 
-use planish_ir::ops::{Foreign, Setting};
+use planish_ir::ops::{Foreign, RESULT, Setting};
 use planish_ir::{DType, Graph, Node, Op, Type, ValueId};
 
 use super::Signature;
-use super::tables::{missing, of_any_opset, onnx_name};
+use super::tables::{missing, of_any_opset};
 use crate::legalize::substitute::is_zero;
 use operators::{CONSTANTS, GROUPS, HELD, QUANTIZED, subject};
 
 /// Why TensorRT takes no operator of a signature. Its parser reads every opset in the same way.
-pub(crate) fn tensorrt(signature: &Signature<'_>, _: u32) -> Option<String> {
+pub(crate) fn tensorrt(signature: &Signature, _: u32) -> Option<String> {
+    let row = signature.row;
+    let kernels = row.onnx.and_then(types).unwrap_or_default();
     of_any_opset(signature).or_else(|| {
-        missing(signature, |name| match name {
-            "select.condition" => Some(&[DType::Bool]),
-            "gather.indices" | "embedding.ids" => Some(&[DType::I32, DType::I64]),
-            "cast.result" => types("Cast"),
-            mnemonic => types(onnx_name(mnemonic)),
+        missing(signature, kernels, |operand| match operand {
+            RESULT => row.own_types(RESULT).map(|_| kernels),
+            operand => row.own_types(operand),
         })
     })
 }
