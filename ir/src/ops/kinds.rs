@@ -16,7 +16,7 @@ macro_rules! kinds {
                 Some(self.name().to_owned())
             }
             fn parse(text: Option<&str>) -> Result<Self, String> {
-                text.ok_or("is missing")?.parse()
+                Ok(text.ok_or("is missing")?.parse()?)
             }
             fn visit_dims(&self, _: &mut dyn FnMut(&$crate::Dim)) {}
             fn map_dims(&mut self, _: &mut dyn FnMut(&$crate::Dim) -> $crate::Dim) {}
