@@ -57,10 +57,10 @@ fn the_fastest_within_limits_is_chosen_and_the_smallest_of_ties() {
     let text = one(&four(), None).to_string();
     let expected =
         "choose small: 3.33x as fast as base, 97.0 % of neighbours kept (95% 94.0 to 98.0 %; 200 samples), 26.0 MB
-the rule: the fastest within cos=0.99,neighbours=90 (--max-loss); the smallest of those as fast within the intervals
-as fast within the intervals, and not smaller: int8
-faster, and left out: coarse (5.00x): neighbours is 60.000000, at least 90 required
-planish compile small";
+  the rule: the fastest within cos=0.99,neighbours=90 (--max-loss); the smallest of those as fast within the intervals
+  as fast within the intervals, and not smaller: int8
+  faster, and left out: coarse (5.00x): neighbours is 60.000000, at least 90 required
+  planish compile small";
     assert_eq!(text, expected);
     let choice = |limits| one(&four(), limits).choice.map(|of| of.id);
     assert_eq!(choice(Some("neighbours=50")).as_deref(), Some("coarse"));
