@@ -36,6 +36,7 @@ pub use batches::{Batch, Batches, RowInfo};
 pub use described::described;
 use tensors::TensorFiles;
 pub use tensors::{is_tensors, read_inputs};
+use texts::FIELD;
 pub use texts::Label;
 pub use texts::{Kind, TextFile};
 use tokens::Tokens;
@@ -45,6 +46,33 @@ pub const SAMPLES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(511);
 
 /// How many samples a batch has unless told otherwise.
 const BATCH: usize = 8;
+
+/// How a command writes the options that say what of a file is read, for errors; those that it does not have are absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptionNames {
+    /// The option of [`DataOptions::field`].
+    pub field: Option<&'static str>,
+    /// The option of [`DataOptions::label`].
+    pub label: Option<&'static str>,
+    /// The option of [`DataOptions::skip_bad`].
+    pub skip_bad: Option<&'static str>,
+}
+
+impl OptionNames {
+    /// All of them.
+    pub const ALL: Self = Self { field: Some("--field"), label: Some("--label"), skip_bad: Some("--skip-bad") };
+    /// Of a command that has none.
+    pub const NONE: Self = Self { field: None, label: None, skip_bad: None };
+    /// Of a command that has `--field` alone.
+    pub const FIELD: Self = Self { field: Some("--field"), ..Self::NONE };
+
+    /// What to do where a file has no text of the name that is asked for; `part` is a member or a column.
+    fn remedy(&self, part: &str) -> String {
+        let Some(field) = self.field else { return format!("call the {part} with the text `{FIELD}`") };
+        let label = self.label.map(|label| format!(", and {label} that with the label")).unwrap_or_default();
+        format!("{field} names the {part} with the text{label}")
+    }
+}
 
 /// How a data set is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +99,8 @@ pub struct DataOptions {
     pub is_windowed: bool,
     /// Which of these samples are taken.
     pub split: Split,
+    /// How the user gives these options.
+    pub names: OptionNames,
 }
 
 impl DataOptions {
@@ -93,6 +123,7 @@ impl Default for DataOptions {
             tokens: None,
             is_windowed: false,
             split: Split::All,
+            names: OptionNames::ALL,
         }
     }
 }
@@ -137,7 +168,8 @@ impl Dataset {
         let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
         let tensors = is_tensors(path);
         let kind = if tensors { None } else { Kind::of(&ending) };
-        let named = [(options.field.is_some(), "--field"), (options.label.is_some() && !tensors, "--label")];
+        let field = options.names.field.unwrap_or("the name of a text");
+        let named = [(options.field.is_some(), field), (options.label.is_some() && !tensors, "--label")];
         if let Some((_, option)) = named.iter().find(|(is_given, _)| *is_given).filter(|_| !has_fields(path)) {
             bail!("{option} is for .jsonl, .csv and .parquet files; {} is not one", path.display());
         }

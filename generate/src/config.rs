@@ -82,6 +82,16 @@ impl Default for GenerationConfig {
     }
 }
 
+/// Settings, in which a length of all tokens is not without one of the new tokens, which may be null.
+fn with_lengths(mut settings: Map<String, Value>) -> Map<String, Value> {
+    for (all, new) in [("max_length", "max_new_tokens"), ("min_length", "min_new_tokens")] {
+        if settings.contains_key(all) {
+            settings.entry(new).or_insert(Value::Null);
+        }
+    }
+    settings
+}
+
 impl GenerationConfig {
     /// Reads generation_config.json of an artifact or, where there is none, the same keys of its
     /// config.json. What ends a text and what that of an encoder-decoder begins with is looked for
@@ -93,12 +103,14 @@ impl GenerationConfig {
         Self::read_with(artifact, Map::new())
     }
 
-    /// The same with settings that override those of the file, by the same keys.
+    /// The same with settings that override those of the file, by the same keys. A length overrides that of the file which would
+    /// count in its place: `max_length` overrides `max_new_tokens` too, and `min_length` overrides `min_new_tokens`.
     ///
     /// # Errors
     /// As [`Self::read`].
     pub fn read_with(artifact: &Path, overriding: Map<String, Value>) -> Result<Self> {
         let tokens = Self::read_tokens(artifact)?;
+        let overriding = with_lengths(overriding);
         if let Some(document) = Document::open(&artifact.join(FILE))? {
             return tokens.with(document.overridden(overriding));
         }
@@ -244,6 +256,7 @@ impl GenerationConfig {
 mod tests {
     use std::fs;
 
+    use serde_json::json;
     use tempfile::TempDir;
 
     use super::*;
@@ -327,6 +340,21 @@ mod tests {
         assert_eq!(shortest(r#"{"min_length": 4}"#), (4, 0));
         assert_eq!(shortest(r#"{"min_length": 4, "min_new_tokens": null}"#), (4, 0));
         assert_eq!(shortest(r#"{"min_length": 4, "min_new_tokens": 0}"#), (0, 0));
+    }
+
+    #[test]
+    fn a_length_overrides_the_one_of_the_file_that_would_count() {
+        let folder = artifact(&[(FILE, r#"{"max_new_tokens": 9, "min_new_tokens": 2}"#)]);
+        let read = |settings: Value| {
+            let config = GenerationConfig::read_with(folder.path(), settings.as_object().unwrap().clone()).unwrap();
+            let Processors { min_length, min_new_tokens, .. } = config.processors;
+            (config.options(0).unwrap().length, min_length, min_new_tokens)
+        };
+        let new = |tokens: usize| Length::New(tokens.try_into().unwrap());
+        assert_eq!(read(json!({"min_p": 0})), (new(9), 0, 2));
+        assert_eq!(read(json!({"max_length": 5})), (Length::Total(5), 0, 2));
+        assert_eq!(read(json!({"min_length": 5})), (new(9), 5, 0));
+        assert_eq!(read(json!({"min_length": 5, "min_new_tokens": 3})), (new(9), 0, 3));
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub use beams::{Beams, EarlyStopping, MOST_BEAMS};
 pub use chat::{Chat, Message};
 pub use config::GenerationConfig;
 pub use conversation::{Answer, Conversation};
-pub use lookup::{Lookups, PromptLookup};
+pub use lookup::{LOOKUP, Lookups, PromptLookup};
 pub use model::prompt_vocabulary;
 pub use model::{LanguageModel, Loading, Scores, check, load};
 pub use processors::{Processors, Sequence};

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::{Continuation, Started, single};
 
 /// The setting that asks for it: the most tokens that a run reads ahead.
-pub(super) const LOOKUP: &str = "prompt_lookup_num_tokens";
+pub const LOOKUP: &str = "prompt_lookup_num_tokens";
 
 /// How a greedy search reads ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -64,7 +64,7 @@ pub(super) struct Arguments {
     #[arg(value_name = "ARTIFACT|MODEL")]
     named: Vec<PathBuf>,
     /// Compile the usual forms of a checkpoint into temporary files, and compare them: float32 without fused operators,
-    /// float32, float16, dynamic INT8, INT8 with --data, and weights of 8 and of 4 bits; on ONNX Runtime, and on
+    /// float32, float16, dynamic INT8, INT8 with --data or --set calibrate=FILE, and weights of 8 and of 4 bits; on ONNX Runtime, and on
     /// a GPU if there is one
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["precision", "runtime"])]
     compare: Option<PathBuf>,
@@ -101,8 +101,8 @@ pub(super) struct Arguments {
     /// target]
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", value_parser = runtime)]
     runtime: Vec<MakeRuntime>,
-    /// What a run is. encode: the model on rows of one length, or the prompt and one step of a decoder. generate: tokens are added
-    /// to prompts of --seq tokens. lengths: all texts of --data in padded batches
+    /// What a run is. encode: the model on rows of one length, or the prompt and one step of a decoder. generate: --set new-tokens tokens
+    /// are added to prompts of --seq tokens. lengths: all texts of --data in padded batches
     /// of --batch rows, as they come and by their lengths. load: a fresh process for each run starts and loads the model, with
     /// its files dropped from the cache of the system and with them cached, and runs it for the first time
     #[arg(long, value_enum, default_value = "encode", value_name = "NAME")]
@@ -297,6 +297,7 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
         },
         ..arguments.set.options.clone()
     };
+    arguments.runtimes.check_untimed().map_err(Usage)?;
     let refused = |why: &str| Err(Usage(why.to_owned()).into());
     if options.time.is_zero() && options.iterations == 0 {
         return refused("--set time=0,iterations=0 leaves nothing to measure");

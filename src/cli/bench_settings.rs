@@ -7,7 +7,7 @@ use std::time::Duration;
 use planish_measure::bench::{BenchOptions, SAMPLES};
 
 use super::keys::{Key, KeyArguments, Keyed, put, switch};
-use super::numbers::share;
+use super::numbers::{share, whole};
 
 /// `--set` of `planish bench`.
 pub(super) type BenchArguments = KeyArguments<BenchSettings>;
@@ -32,9 +32,12 @@ impl Default for BenchSettings {
     }
 }
 
+/// The largest number of runs, tokens or samples.
+const MOST: usize = u32::MAX as usize;
+
 impl Keyed for BenchSettings {
     const OPTION: &'static str = "set";
-    const HELP: &'static str = "Rarer settings. The keys are";
+    const HELP: &'static str = "Rarer settings, with their defaults in brackets. The keys are";
     const KEYS: &'static [Key<Self>] = &[
         Key {
             name: "time",
@@ -46,13 +49,15 @@ impl Keyed for BenchSettings {
             name: "interval",
             value: "SHARE",
             help: "a cell is done when the 95% interval of its median is ± this share of it [1%]; 0: after time",
-            set: |it, _, text| share(text).map(|interval| it.options.interval = interval),
+            set: |it, _, text| {
+                share(text, 0.0..1.0, "from 0 to less than 1").map(|interval| it.options.interval = interval)
+            },
         },
         Key {
             name: "iterations",
             value: "N",
             help: "the least number of runs of a cell [10]; of generation and of lengths 5 at most",
-            set: |it, _, text| whole(text, 0).map(|iterations| it.options.iterations = iterations),
+            set: |it, _, text| whole(text, 0, MOST).map(|iterations| it.options.iterations = iterations),
         },
         Key {
             name: "warmup",
@@ -64,33 +69,30 @@ impl Keyed for BenchSettings {
             name: "seed",
             value: "N",
             help: "what the inputs and the order of the cells follow from [0]",
-            set: |it, _, text| {
-                let seed = text.parse().map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX));
-                seed.map(|seed| it.options.seed = seed)
-            },
+            set: |it, _, text| whole(text, 0, u64::MAX).map(|seed| it.options.seed = seed),
         },
         Key {
             name: "isolate",
             value: "",
-            help: "a process for each contestant, so that none has an effect on another one, and the peak memory of a fresh process for each cell",
+            help: "measure each contestant in a process of its own, so that none has an effect on another one, and measure the peak memory of a fresh process for each cell",
             set: |it, _, text| switch(text).map(|isolate| it.options.isolate = isolate),
         },
         Key {
             name: "operators",
             value: "",
-            help: "the time of each operator and the provider of each node, for --json and --html",
+            help: "measure the time of each operator too, and name the provider of each node, for --json and --html",
             set: |it, _, text| switch(text).map(|operators| it.options.operators = operators),
         },
         Key {
             name: "transfers",
             value: "",
-            help: "the copies of inputs to the GPU and of outputs to the host too, on trt, cuda, cuda-baseline and ort-cuda",
+            help: "measure the copies of inputs to the GPU and of outputs to the host too, on trt, cuda, cuda-baseline and ort-cuda",
             set: |it, _, text| switch(text).map(|transfers| it.options.transfers = transfers),
         },
         Key {
             name: "peaks",
             value: "false",
-            help: "leaves out what the machine can do at most, and so the columns TFLOP/s, MFU and roof",
+            help: "leave out what the machine can do at most, and so the columns TFLOP/s, MFU and roof",
             set: |it, _, text| switch(text).map(|peaks| it.options.peaks = peaks),
         },
         Key {
@@ -99,7 +101,7 @@ impl Keyed for BenchSettings {
             help: "how many tokens the workload generate adds to each prompt [32]",
             set: |it, _, text| {
                 let least = "the time for a token is that of the tokens behind the first";
-                let tokens = whole(text, 2).map_err(|why| format!("{why}: {least}"))?;
+                let tokens = whole(text, 2, MOST).map_err(|why| format!("{why}: {least}"))?;
                 it.options.new_tokens = NonZeroUsize::MIN.saturating_add(tokens - 1);
                 Ok(())
             },
@@ -107,7 +109,7 @@ impl Keyed for BenchSettings {
         Key {
             name: "uncached",
             value: "",
-            help: "generation without the cache of keys and values too: each token takes a run on all tokens before it",
+            help: "measure generation without the cache of keys and values too: each token takes a run on all tokens before it",
             set: |it, _, text| switch(text).map(|uncached| it.options.uncached = uncached),
         },
         Key {
@@ -122,14 +124,14 @@ impl Keyed for BenchSettings {
             value: "N",
             help: "the largest number of samples of --data to compare on [200]",
             set: |it, _, text| {
-                it.samples = NonZeroUsize::new(whole(text, 1)?);
+                it.samples = NonZeroUsize::new(whole(text, 1, MOST)?);
                 Ok(())
             },
         },
         Key {
             name: "field",
             value: "NAME",
-            help: "the member of each object of a .jsonl file that is the text [text]",
+            help: "the member of each object of a .jsonl file, or the column of a .csv or .parquet file, that is the text [text]",
             set: |it, _, text| put(&mut it.field, text),
         },
     ];
@@ -143,13 +145,8 @@ impl BenchSettings {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let number = text.parse::<f64>().map_err(|_| "expected a number of seconds".to_owned())?;
-    Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
-}
-
-fn whole(text: &str, least: usize) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| *number >= least && u32::try_from(*number).is_ok());
-    number.ok_or_else(|| format!("expected a whole number from {least} to {}", u32::MAX))
+    let time = text.parse().ok().and_then(|number| Duration::try_from_secs_f64(number).ok());
+    time.ok_or_else(|| "expected seconds from 0 on".to_owned())
 }
 
 #[cfg(test)]
@@ -196,8 +193,8 @@ mod tests {
     #[test]
     fn wrong_values_are_refused() {
         for (text, part) in [
-            ("time=-1", "--set time=-1: "),
-            ("time=soon", "expected a number of seconds"),
+            ("time=-1", "--set time=-1: expected seconds from 0 on"),
+            ("time=soon", "expected seconds from 0 on"),
             ("interval=200%", "expected a share"),
             ("iterations=-1", "expected a whole number from 0"),
             ("iterations=4294967296", "to 4294967295"),

@@ -11,7 +11,7 @@ use planish_compiler::calibrate::{
     CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, few,
 };
 use planish_compiler::source::SourceModel;
-use planish_data::{DataOptions, SAMPLES, Shard};
+use planish_data::{DataOptions, OptionNames, SAMPLES, Shard};
 use planish_models::Task;
 use serde::Serialize;
 
@@ -180,6 +180,7 @@ fn options(arguments: &Arguments) -> CalibrateOptions {
             samples: arguments.samples,
             batch: arguments.batch,
             max_length: arguments.max_length,
+            names: OptionNames { label: None, ..OptionNames::ALL },
             ..DataOptions::default()
         },
         measure: arguments.measure.into(),

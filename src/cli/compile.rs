@@ -16,7 +16,7 @@ use planish_compiler::calibrate::CalibrationObserver;
 use planish_compiler::compile::{LoweredPart, compile, lower};
 use planish_compiler::request::{self, Prepared, Request, RequestObserver, prepare};
 use planish_compiler::source::SourceModel;
-use planish_data::DataOptions;
+use planish_data::{DataOptions, OptionNames};
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
 use planish_passes::{CacheForm, PASSES};
@@ -229,7 +229,8 @@ fn request(
 ) -> Result<Request> {
     let backend = request::backend(&recipe)?;
     let calibrate = arguments.data.calibrate.clone();
-    let mut data = DataOptions { field: arguments.data.field.clone(), ..DataOptions::default() };
+    let mut data =
+        DataOptions { field: arguments.data.field.clone(), names: OptionNames::FIELD, ..DataOptions::default() };
     if let Some(gate) = gate {
         gate.divide(calibrate.as_deref(), &mut data);
     }

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::ArgGroup;
 use planish_artifact::Artifact;
-use planish_generate::{Continuation, GenerateOptions, Generated, GenerationConfig, Lookups, Piece, Prompts, Stop};
+use planish_generate::{
+    Continuation, GenerateOptions, Generated, GenerationConfig, LOOKUP, Lookups, Piece, Prompts, Stop,
+};
 use planish_runtimes::tensorrt::KernelSpecialization;
 use serde_json::{Value, json};
 
@@ -226,10 +228,21 @@ impl Arguments {
                 "--set do_sample contradicts or repeats the other options that choose tokens; leave it out",
             );
         }
-        if self.set.lookup().is_some() && (beams || samples) {
+        let named = [
+            (beams, "num_beams"),
+            (self.set.samples(), "do_sample"),
+            (samples, "--temperature, --top-k, --top-p and --set min_p"),
+        ];
+        if let Some((_, name)) = named.iter().find(|(given, _)| *given && self.set.lookup().is_some()) {
+            return refused(&format!("--set {LOOKUP} is for greedy search; leave out {name}, or {LOOKUP}"));
+        }
+        if self.max_new_tokens.is_some() && self.set.has("max_length") {
             return refused(
-                "--set prompt_lookup_num_tokens is for greedy search; leave out what samples, and num_beams",
+                "--max-new-tokens counts, and --set max_length has no effect beside it; leave one of them out",
             );
+        }
+        if self.set.has("min_length") && self.set.has("min_new_tokens") {
+            return refused("--set min_length has no effect beside min_new_tokens; leave one of them out");
         }
         if beams && !self.stop.is_empty() {
             return refused("--stop is not for a beam search; leave out --set num_beams");
@@ -274,9 +287,9 @@ fn configured(arguments: &Arguments) -> Result<GenerationConfig> {
     if arguments.seed.is_some() && !config.draws() {
         warn("--seed has no effect, because no tokens are sampled; sample with --temperature, --top-k or --top-p");
     }
-    if set.has("length_penalty") && config.num_beams == NonZeroUsize::MIN {
-        let why = "--set length_penalty has no effect without a beam search; add num_beams=N";
-        return Err(Usage(why.to_owned()).into());
+    let of_beams = ["length_penalty", "early_stopping"].into_iter().find(|key| set.has(key));
+    if let (Some(key), NonZeroUsize::MIN) = (of_beams, config.num_beams) {
+        return Err(Usage(format!("--set {key} has no effect without a beam search; add num_beams=N")).into());
     }
     Ok(config)
 }

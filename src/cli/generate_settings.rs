@@ -3,10 +3,11 @@
 use std::num::NonZeroUsize;
 use std::str::FromStr;
 
-use planish_generate::{MOST_BEAMS, PromptLookup};
+use planish_generate::{LOOKUP, MOST_BEAMS, PromptLookup};
 use serde_json::{Map, Value, json};
 
 use super::keys::{Key, KeyArguments, Keyed, switch};
+use super::numbers::whole;
 
 /// `--set` of `planish generate`.
 pub(super) type GenerateArguments = KeyArguments<GenerateSettings>;
@@ -51,7 +52,8 @@ const MOST_CANDIDATES: usize = 1024;
 
 impl Keyed for GenerateSettings {
     const OPTION: &'static str = "set";
-    const HELP: &'static str = "Rarer settings, in place of those of generation_config.json. The keys are";
+    const HELP: &'static str = "Rarer settings. The keys from num_beams to renormalize_logits override those of \
+                               generation_config.json, and the others are of this command alone; defaults are in brackets. The keys are";
     const ELSEWHERE: &'static [(&'static str, &'static str)] = &[
         ("max_new_tokens", "--max-new-tokens"),
         ("temperature", "--temperature"),
@@ -64,8 +66,8 @@ impl Keyed for GenerateSettings {
         Key {
             name: "num_beams",
             value: "N",
-            help: "beam search with N beams",
-            set: |it, key, text| it.put(key, up_to::<usize>(text, 1, MOST_BEAMS)?),
+            help: "search with N beams",
+            set: |it, key, text| it.put(key, whole(text, 1, MOST_BEAMS)?),
         },
         Key {
             name: "length_penalty",
@@ -76,7 +78,7 @@ impl Keyed for GenerateSettings {
         Key {
             name: "early_stopping",
             value: "true|false|never",
-            help: "when a beam search ends, as in the transformers library",
+            help: "say when a beam search ends, as in the transformers library",
             set: GenerateSettings::json,
         },
         Key {
@@ -100,56 +102,61 @@ impl Keyed for GenerateSettings {
         Key {
             name: "no_repeat_ngram_size",
             value: "N",
-            help: "no N tokens occur twice in a row",
-            set: |it, key, text| it.put(key, up_to::<usize>(text, 0, MOST_TOKENS)?),
+            help: "no sequence of N tokens occurs twice in the text",
+            set: |it, key, text| it.put(key, whole(text, 0, MOST_TOKENS)?),
         },
         Key {
             name: "min_new_tokens",
             value: "N",
-            help: "no end token before N new ones",
-            set: |it, key, text| it.put(key, up_to::<usize>(text, 0, MOST_TOKENS)?),
+            help: "choose no end token before N new tokens",
+            set: |it, key, text| it.put(key, whole(text, 0, MOST_TOKENS)?),
         },
         Key {
             name: "min_length",
             value: "N",
-            help: "the same with the prompt",
-            set: |it, key, text| it.put(key, up_to::<usize>(text, 0, MOST_TOKENS)?),
+            help: "choose no end token before the text has N tokens, with those of the prompt; overrides min_new_tokens too",
+            set: |it, key, text| it.put(key, whole(text, 0, MOST_TOKENS)?),
         },
         Key {
             name: "max_length",
             value: "N",
-            help: "the most tokens with the prompt, without --max-new-tokens",
-            set: |it, key, text| it.put(key, up_to::<usize>(text, 0, MOST_TOKENS)?),
+            help: "end a text that has N tokens, with those of the prompt; overrides max_new_tokens too",
+            set: |it, key, text| it.put(key, whole(text, 0, MOST_TOKENS)?),
         },
         Key {
             name: "bad_words_ids",
             value: "[[ID,..],..]",
-            help: "sequences of tokens that do not occur",
+            help: "choose no token that completes one of these sequences",
             set: GenerateSettings::json,
         },
-        Key { name: "suppress_tokens", value: "ID,..", help: "tokens that do not occur", set: GenerateSettings::json },
+        Key {
+            name: "suppress_tokens",
+            value: "ID,..",
+            help: "choose none of these tokens",
+            set: GenerateSettings::json,
+        },
         Key {
             name: "begin_suppress_tokens",
             value: "ID,..",
-            help: "tokens that do not begin a text",
+            help: "begin no text with one of these tokens",
             set: GenerateSettings::json,
         },
         Key {
             name: "forced_bos_token_id",
             value: "ID",
-            help: "the first token of the text",
+            help: "begin each text with this token",
             set: GenerateSettings::json,
         },
         Key {
             name: "forced_eos_token_id",
             value: "ID,..",
-            help: "the last token of a text that gets the largest number of tokens",
+            help: "end a text that gets the largest number of tokens with one of these tokens",
             set: GenerateSettings::json,
         },
         Key {
             name: "renormalize_logits",
             value: "",
-            help: "scores add up to 1 after all changes",
+            help: "scale the probabilities to the sum 1 after all changes",
             set: |it, key, text| it.put(key, switch(text)?),
         },
         Key {
@@ -165,22 +172,22 @@ impl Keyed for GenerateSettings {
             set: |it, _, text| switch(text).map(|value| it.generation_config = value),
         },
         Key {
-            name: "prompt_lookup_num_tokens",
+            name: LOOKUP,
             value: "N",
-            help: "greedy search reads up to N tokens ahead: those that follow the last tokens where the text had them before",
-            set: |it, _, text| up_to(text, 1, MOST_CANDIDATES).map(|value| it.lookup = Some(value)),
+            help: "read up to N tokens ahead in greedy search: those that follow the last tokens where the text had them before",
+            set: |it, _, text| positive(text, MOST_CANDIDATES).map(|value| it.lookup = Some(value)),
         },
         Key {
             name: "max_matching_ngram_size",
             value: "N",
-            help: "how many last tokens that looks for, and then fewer [3]",
-            set: |it, _, text| up_to(text, 1, MOST_CANDIDATES).map(|value| it.ngram = Some(value)),
+            help: "the lookup searches for the last N tokens, then for fewer [3]",
+            set: |it, _, text| positive(text, MOST_CANDIDATES).map(|value| it.ngram = Some(value)),
         },
         Key {
             name: "prefill_chunk_size",
             value: "N",
-            help: "the columns of prompts that one run of a decoder with a cache reads [512, or all where that is faster]",
-            set: |it, _, text| up_to(text, 1, MOST_TOKENS).map(|value| it.prefill_chunk_size = Some(value)),
+            help: "read prompts in runs of N tokens, where a decoder has a cache [512; all where chunks are slower or may change the text]",
+            set: |it, _, text| positive(text, MOST_TOKENS).map(|value| it.prefill_chunk_size = Some(value)),
         },
         Key {
             name: "use_cache",
@@ -209,6 +216,11 @@ impl GenerateSettings {
         self.members.contains_key(key)
     }
 
+    /// Whether tokens are to be sampled.
+    pub(super) fn samples(&self) -> bool {
+        self.members.get("do_sample") == Some(&Value::Bool(true))
+    }
+
     /// How greedy search reads ahead, if it does.
     pub(super) fn lookup(&self) -> Option<PromptLookup> {
         self.lookup.map(|candidates| PromptLookup { candidates, ngram: self.ngram.unwrap_or(NGRAM) })
@@ -226,26 +238,24 @@ impl GenerateSettings {
     }
 }
 
-fn up_to<T: TryFrom<usize>>(text: &str, least: usize, most: usize) -> Result<T, String> {
-    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
-    number
-        .and_then(|number| T::try_from(number).ok())
-        .ok_or_else(|| format!("not a whole number from {least} to {most}"))
+/// A whole number from 1 on.
+fn positive(text: &str, most: usize) -> Result<NonZeroUsize, String> {
+    whole(text, NonZeroUsize::MIN, NonZeroUsize::MIN.saturating_add(most - 1))
 }
 
 /// The value of `--max-new-tokens`.
 pub(super) fn tokens(text: &str) -> Result<NonZeroUsize, String> {
-    up_to(text, 1, MOST_TOKENS)
+    positive(text, MOST_TOKENS)
 }
 
 /// The value of `--top-k`.
 pub(super) fn count(text: &str) -> Result<usize, String> {
-    up_to(text, 0, MOST_TOKENS)
+    whole(text, 0, MOST_TOKENS)
 }
 
 /// The value of `--seed`.
 pub(super) fn seed(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("not a whole number from 0 to {}", u64::MAX))
+    whole(text, 0, u64::MAX)
 }
 
 fn finite(text: &str) -> Result<f64, String> {
@@ -336,10 +346,10 @@ mod tests {
     #[test]
     fn wrong_settings_are_refused() {
         for (text, part) in [
-            ("num_beams=1025", "--set num_beams=1025: not a whole number from 1 to 1024"),
+            ("num_beams=1025", "--set num_beams=1025: expected a whole number from 1 to 1024"),
             ("repetition_penalty=1e39", "not a number above 0 that float32 has"),
             ("min_p=1.5", "not a number from 0 to 1"),
-            ("prompt_lookup_num_tokens=0", "not a whole number from 1 to 1024"),
+            ("prompt_lookup_num_tokens=0", "expected a whole number from 1 to 1024"),
             ("ignore_eos=1", "expected true or false"),
             ("num_beams=2,num_beams=3", "has `num_beams` twice"),
             ("num_beam=2", "has no key `num_beam`; its keys are num_beams=N, length_penalty=X"),

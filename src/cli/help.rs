@@ -277,7 +277,7 @@ fn short(command: Command, words: &str) -> Command {
         }
     });
     let shown = command.get_arguments().filter(|argument| !argument.is_positional() && !argument.is_hide_set()).count();
-    if shown == all { command } else { command.after_help(format!("`planish {words} --help` has all {all} options.")) }
+    if shown == all { command } else { command.after_help(format!("`planish {words} --help` has all options.")) }
 }
 
 #[cfg(test)]

@@ -32,8 +32,8 @@ use super::{
 pub(super) struct Arguments {
     /// The folder of an artifact, a checkpoint, an .onnx file, or an .engine file
     model: PathBuf,
-    /// What to show in place of the inputs, outputs, weights and operators. Several views make one JSON object, by their names;
-    /// attention is in memory
+    /// What to show in place of the inputs, outputs, weights and operators. Several views make one JSON object with a member for
+    /// each, by its name; attention is in the member memory
     #[arg(long, value_enum, value_name = "VIEW,..", value_delimiter = ',', conflicts_with_all = ["dot", "svg"])]
     show: Vec<View>,
     /// Find high-level operators, such as attention, in the graph before it is shown
@@ -75,7 +75,8 @@ pub(super) struct Arguments {
 /// A value of `--show`, in the order in which views are shown.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum View {
-    /// The plan of the memory of a run beside inputs and weights: one arena, in which buffers share memory
+    /// The plan of the memory of a run beside inputs and weights: one arena, in which buffers share memory. --estimate
+    /// memory=SIZE finds the largest batch that fits
     Memory,
     /// How the runtime cuda computes each attention of an artifact for target cuda, whether one program serves steps of all lengths
     /// of a cache, and what becomes of padding, and why
@@ -127,6 +128,13 @@ impl Arguments {
         let given = of_kernels.into_iter().find(|(_, given)| *given && !self.shows(View::Kernels));
         if let Some((option, _)) = given {
             return Err(Usage(format!("{option} is for --show kernels; add that")));
+        }
+        let pictures = [("--dot", &self.dot), ("--svg", &self.svg)];
+        if let Some((option, _)) = pictures.iter().find(|(_, path)| path.is_some() && self.estimate.is_given()) {
+            let why = format!(
+                "{option} draws the graph, and --estimate adds to --show cost; leave out {option}, or --estimate"
+            );
+            return Err(Usage(why));
         }
         match sizes.into_iter().find(|(_, size)| size.is_some() && !has_sizes) {
             Some((option, _)) => {

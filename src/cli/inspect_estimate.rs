@@ -1,5 +1,6 @@
 //! `--estimate` of `planish inspect`: what is estimated beside the cost of a run.
 
+use std::ops::Bound;
 use std::path::Path;
 
 use anyhow::Result;
@@ -11,6 +12,7 @@ use planish_runtimes::tensorrt::bytes_of;
 
 use super::Usage;
 use super::keys::{Key, KeyArguments, Keyed, switch};
+use super::numbers::share;
 
 /// `--estimate` of `planish inspect`.
 pub(super) type EstimateArguments = KeyArguments<Estimates>;
@@ -20,7 +22,7 @@ pub(super) type EstimateArguments = KeyArguments<Estimates>;
 pub(super) struct Estimates {
     /// The bytes that the largest batch is looked for.
     memory: Option<u64>,
-    confirm: bool,
+    confirm: Option<bool>,
     training: bool,
     tokens: Option<f64>,
     machine_flops: Option<f64>,
@@ -32,21 +34,22 @@ const UTILIZATION: f64 = 0.4;
 
 impl Keyed for Estimates {
     const OPTION: &'static str = "estimate";
-    const HELP: &'static str = "Estimate more, beside --show cost. The keys are";
+    const HELP: &'static str = "Estimate more, beside --show cost; defaults are in brackets. The keys are";
     const KEYS: &'static [Key<Self>] = &[
         Key {
             name: "memory",
             value: "SIZE",
             help: "the memory of a process that loads the model and runs --batch rows once, and the largest batch that fits in a memory, \
-                   e.g. 16G or 16GiB (both 2^34 bytes), or 16GB. The model is loaded to measure what the runtime keeps",
+                   e.g. 16G or 16GiB (both 2^34 bytes), or 16GB. The model is loaded to measure what the \
+                   runtime keeps. --show memory has the plan of the buffers of a run",
             set: |it, _, text| memory_size(text).map(|size| it.memory = Some(size)),
         },
         Key {
             name: "confirm",
             value: "",
-            help: "runs that batch once on its runtime, ort or reference, and a smaller one where that takes more memory than there is; \
+            help: "run that batch once on its runtime, ort or reference, and a smaller one where that takes more memory than there is; \
                    a large batch takes minutes",
-            set: |it, _, text| switch(text).map(|confirm| it.confirm = confirm),
+            set: |it, _, text| switch(text).map(|confirm| it.confirm = Some(confirm)),
         },
         Key {
             name: "training",
@@ -71,7 +74,10 @@ impl Keyed for Estimates {
             name: "utilization",
             value: "SHARE",
             help: "the share of that peak that training reaches, more than 0 and at most 1 [0.4]",
-            set: |it, _, text| share(text).map(|share| it.utilization = Some(share)),
+            set: |it, _, text| {
+                let range = (Bound::Excluded(0.0), Bound::Included(1.0));
+                share(text, range, "more than 0 and at most 1").map(|share| it.utilization = Some(share))
+            },
         },
     ];
 }
@@ -92,12 +98,6 @@ fn quantity(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "expected a number more than 0, e.g. 300G, 312T or 1e12".to_owned())
 }
 
-/// The value of `utilization`.
-fn share(text: &str) -> Result<f64, String> {
-    let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share <= 1.0);
-    share.ok_or_else(|| "expected a number more than 0 and at most 1".to_owned())
-}
-
 impl Estimates {
     /// Whether anything is asked for.
     pub(super) fn is_given(&self) -> bool {
@@ -111,7 +111,7 @@ impl Estimates {
     pub(super) fn check(&self, has_cost: bool) -> Result<(), String> {
         let needs = [
             (self.is_given(), has_cost, "--estimate adds to the cost of a run; add --show cost"),
-            (self.confirm, self.memory.is_some(), "--estimate confirm is for a memory; add memory=SIZE"),
+            (self.confirm.is_some(), self.memory.is_some(), "--estimate confirm is for a memory; add memory=SIZE"),
             (self.tokens.is_some(), self.training, "--estimate tokens=N is for training; add training"),
             (self.machine_flops.is_some(), self.training, "--estimate machine-flops=N is for training; add training"),
             (
@@ -137,7 +137,7 @@ impl Estimates {
             let past = asked.past.unwrap_or(0);
             let process = process(opened, path, sizes, past, settings.clone());
             let largest = opened.largest_batch(memory, sizes, past, process).map_err(Usage)?;
-            if self.confirm {
+            if self.confirm == Some(true) {
                 cost.confirmed = Some(confirm(opened, path, &largest, asked, settings));
             }
             cost.largest = Some(largest);
@@ -183,7 +183,7 @@ mod tests {
         let (tokens, machine_flops) = (Some(300e9), Some(312e12));
         let memory = Some(1 << 34);
         let utilization = Some(0.5);
-        assert_eq!(all, Estimates { memory, confirm: true, training: true, tokens, machine_flops, utilization });
+        assert_eq!(all, Estimates { memory, confirm: Some(true), training: true, tokens, machine_flops, utilization });
         assert_eq!((all.check(true), all.is_given()), (Ok(()), true));
         assert_eq!((Estimates::default().check(false), Estimates::default().is_given()), (Ok(()), false));
         assert!(Estimates::key("utilization").unwrap().help.ends_with(&format!("[{UTILIZATION}]")));
@@ -197,6 +197,7 @@ mod tests {
         };
         refused("memory=1G", false, "add --show cost");
         refused("confirm", true, "add memory=SIZE");
+        refused("confirm=false", true, "add memory=SIZE");
         refused("tokens=1G", true, "add training");
         refused("machine-flops=1T", true, "add training");
         refused("training,utilization=0.5", true, "add machine-flops=N");
@@ -208,7 +209,7 @@ mod tests {
             ("memory=0", "--estimate memory=0: expected a size"),
             ("tokens=0", "expected a number more than 0"),
             ("machine-flops=fast", "expected a number more than 0"),
-            ("utilization=1.5", "at most 1"),
+            ("utilization=1.5", "expected a share more than 0 and at most 1"),
             ("confirm=1", "expected true or false"),
             ("training,training", "has `training` twice"),
             ("days=3", "has no key `days`; its keys are memory=SIZE, confirm, training, tokens=N"),

@@ -49,8 +49,8 @@ pub(super) trait Keyed: Clone + Default + Send + Sync + 'static {
                 })?;
                 let value = match value {
                     None if key.is_switch() => "true",
-                    None => return Err(format!("--{} {name} has no value; write {}", Self::OPTION, key.form())),
-                    Some(value) => value,
+                    Some(value) if key.is_switch() || !value.is_empty() => value,
+                    _ => return Err(format!("--{} {name} has no value; write {}", Self::OPTION, key.form())),
                 };
                 if known.contains(&key.name) {
                     return Err(format!("--{} has `{}` twice", Self::OPTION, key.name));
@@ -206,7 +206,6 @@ mod tests {
         assert_eq!(read(&["fast=false"]).unwrap(), Settings::default());
         let value = |text: &str| read(&[text]).unwrap().list;
         assert_eq!(value("new_list=[1,2],[3=4"), list("[1,2],[3=4"));
-        assert_eq!(value("new_list="), list(""));
         assert_eq!(value("new_list=x=y"), list("x=y"));
     }
 
@@ -217,6 +216,8 @@ mod tests {
         assert!(wrong(&["time=1,slow=true"]).starts_with("--set has no key `slow`"));
         assert!(wrong(&[""]).starts_with("--set has no key ``"));
         assert_eq!(wrong(&["time"]), "--set time has no value; write time=SECONDS");
+        assert_eq!(wrong(&["fast,new-list="]), "--set new-list has no value; write new_list=A,..");
+        assert_eq!(wrong(&["fast="]), "--set fast=: expected true or false");
         assert_eq!(wrong(&["time=1,time=1"]), "--set has `time` twice");
         assert_eq!(wrong(&["new-list=1", "new_list=1"]), "--set has `new_list` twice");
         assert_eq!(wrong(&["time=soon"]), "--set time=soon: invalid float literal");

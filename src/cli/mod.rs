@@ -150,10 +150,8 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
     let asks_for_summary = words.iter().any(|word| word == "-h");
     let mut command = if asks_for_summary { help::shortened(Cli::command()) } else { help::whole(Cli::command()) };
-    let named = words.iter().skip(1).filter_map(|word| word.to_str()).find(|word| !word.starts_with('-'));
-    let named = named.unwrap_or_default().to_owned();
-    let parsed = command.try_get_matches_from_mut(words);
-    if let Some(replaced) = parsed.as_ref().err().and_then(|error| removed::replaced(&named, error)) {
+    let parsed = command.try_get_matches_from_mut(&words);
+    if let Some(replaced) = parsed.as_ref().err().and_then(|error| removed::replaced(&words, error)) {
         terminal::error(&replaced);
         return 2;
     }

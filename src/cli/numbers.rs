@@ -1,4 +1,8 @@
-//! Values of arguments: lists of sizes, and shares.
+//! Values of arguments: numbers, lists of sizes, and shares.
+
+use std::fmt::Display;
+use std::ops::RangeBounds;
+use std::str::FromStr;
 
 /// One number or a range of them.
 #[derive(Clone)]
@@ -28,9 +32,15 @@ impl Numbers {
     }
 }
 
-/// A share: a number, or a number of percent.
-pub(super) fn share(text: &str) -> Result<f64, String> {
+/// A whole number from `least` to `most`.
+pub(super) fn whole<T: FromStr + PartialOrd + Display>(text: &str, least: T, most: T) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| *number >= least && *number <= most);
+    number.ok_or_else(|| format!("expected a whole number from {least} to {most}"))
+}
+
+/// A share: a number, or a number of percent. `words` say what the range is.
+pub(super) fn share(text: &str, range: impl RangeBounds<f64>, words: &str) -> Result<f64, String> {
     let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
-    let share = number.trim().parse::<f64>().ok().map(|share| share * unit).filter(|share| (0.0..1.0).contains(share));
-    share.ok_or_else(|| "expected a share from 0 to 1, such as 1% or 0.01".to_owned())
+    let share = number.trim().parse::<f64>().ok().map(|share| share * unit).filter(|share| range.contains(share));
+    share.ok_or_else(|| format!("expected a share {words}, such as 1% or 0.01"))
 }

@@ -1,5 +1,7 @@
 //! Options that there are no more, and what takes their places.
 
+use std::ffi::OsString;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Commands, and options that they do not have, each with the sentence that follows it.
@@ -95,6 +97,10 @@ const REMOVED: &[Removed] = &[
         &[("--ort-lib", "is now --runtime-option ort-lib=PATH"), ("--trt-lib", "is now --runtime-option trt-lib=PATH")],
     ),
     (
+        &["bench diff", "bench report", "passes", "completions"],
+        &[("--ort-lib", "has no use here; leave it out"), ("--trt-lib", "has no use here; leave it out")],
+    ),
+    (
         &["verify", "evaluate", "run", "generate", "bench", "profile"],
         &[
             ("--no-cuda-graph", "is now --runtime-option cuda-graph=false"),
@@ -157,7 +163,7 @@ const REMOVED: &[Removed] = &[
     ),
 ];
 
-/// Each command with an option that it does not have, and the sentence.
+/// Each command, by its words, with an option that it does not have, and the sentence.
 fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     let of_commands = |(commands, rows): &'static Removed| {
         commands.iter().flat_map(|command| rows.iter().map(|(option, sentence)| (*command, *option, *sentence)))
@@ -165,29 +171,58 @@ fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     REMOVED.iter().flat_map(of_commands)
 }
 
-/// What takes the place of an option that a command does not have, as an error.
-pub(super) fn replaced(command: &str, error: &clap::Error) -> Option<String> {
+/// The option of a word of a command line, without its value.
+fn option_of(word: &str) -> &str {
+    word.split_once('=').map_or(word, |(option, _)| option)
+}
+
+/// The words of the command that a command line is of, such as `bench diff`.
+fn command_of(words: &[&str]) -> String {
+    let mut named = words.iter().skip(1).skip_while(|word| word.starts_with('-'));
+    match (named.next(), named.next()) {
+        (Some(&"bench"), Some(inner @ (&"diff" | &"report"))) => format!("bench {inner}"),
+        (command, _) => command.copied().unwrap_or_default().to_owned(),
+    }
+}
+
+/// What takes the places of the options of a command line that its command does not have, a line each, as an error.
+pub(super) fn replaced(words: &[OsString], error: &clap::Error) -> Option<String> {
     let given = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(option)) if error.kind() == ErrorKind::UnknownArgument => option,
+        Some(ContextValue::String(option)) if error.kind() == ErrorKind::UnknownArgument => option_of(option),
         _ => return None,
     };
-    let option = given.split_once('=').map_or(given.as_str(), |(option, _)| option);
-    let found = rows().find(|(of, own, _)| *of == command && *own == option);
-    found.map(|(_, option, sentence)| format!("{option} {sentence}"))
+    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).take_while(|word| *word != "--").collect();
+    let command = command_of(&words);
+    let row = |option: &str| rows().find(|(of, own, _)| *of == command && *own == option);
+    row(given)?;
+    let mut lines: Vec<String> = Vec::new();
+    for (_, option, sentence) in words.iter().filter_map(|word| row(option_of(word))) {
+        let line = format!("{option} {sentence}");
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    Some(lines.join("\n"))
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{Command, CommandFactory};
 
     use super::*;
     use crate::cli::Cli;
 
-    /// The options of a command, without those that every command has.
-    fn options(command: &str) -> Vec<String> {
-        let (mut root, mut found) = (Cli::command(), Vec::new());
+    /// The command of some words.
+    fn command(words: &str) -> Command {
+        let mut root = Cli::command();
         root.build();
-        let command = root.find_subcommand(command).expect(command);
+        let inner = |command: Command, word: &str| command.find_subcommand(word).expect(word).clone();
+        words.split(' ').fold(root, inner)
+    }
+
+    /// The options of a command, without those that every command has.
+    fn options(words: &str) -> Vec<String> {
+        let (command, mut found) = (command(words), Vec::new());
         for argument in command.get_arguments() {
             found.extend(argument.get_long_and_visible_aliases().into_iter().flatten().map(|long| format!("--{long}")));
         }
@@ -200,24 +235,69 @@ mod tests {
         for (command, option, sentence) in rows() {
             assert!(!options(command).iter().any(|own| own == option), "planish {command} has {option}");
             for word in [option.to_owned(), format!("{option}=1")] {
-                let Err(error) = Cli::command().try_get_matches_from(["planish", command, &word, "model"]) else {
-                    panic!("planish {command} takes {word}");
-                };
-                assert_eq!(replaced(command, &error), Some(format!("{option} {sentence}")), "{word}");
-                assert_eq!(crate::cli::run(["planish", command, &word, "model"].map(Into::into)), 2, "{word}");
+                let line = format!("planish {command} {word} model");
+                let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+                let Err(error) = Cli::command().try_get_matches_from(&words) else { panic!("{line}") };
+                assert_eq!(replaced(&words, &error), Some(format!("{option} {sentence}")), "{word}");
+                assert_eq!(crate::cli::run(words), 2, "{word}");
             }
         }
+    }
+
+    #[test]
+    fn one_error_names_all_options_of_a_line() {
+        let replaced = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+            Cli::command().try_get_matches_from(&words).err().and_then(|error| replaced(&words, &error))
+        };
+        let both = "--beams is now --set num_beams=N\n--spin is now --runtime-option spin=MICROSECONDS";
+        assert_eq!(
+            replaced("planish --quiet generate a --beams=2 --spin 1 --beams 3 -- --min-p").as_deref(),
+            Some(both)
+        );
+        assert_eq!(replaced("planish generate a --unknown --beams 2"), None);
+    }
+
+    /// The keys, or the values, of an option.
+    fn keys(words: &str, option: &str) -> Vec<String> {
+        let command = command(words);
+        let argument = command.get_arguments().find(|of| of.get_long() == Some(&option[2..])).expect(option);
+        let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+        let keys = help.lines().skip(1).filter_map(|line| Some(line.split([':', '=']).next()?.to_owned()));
+        keys.chain(argument.get_possible_values().iter().map(|value| value.get_name().to_owned())).collect()
     }
 
     /// What a sentence names is there.
     #[test]
     fn replacements_are_options() {
+        let page = include_str!("../../docs/recipe.md");
+        let mut checked = 0;
         for (command, option, sentence) in rows() {
-            let words = sentence.split([' ', ',', ';']).filter(|word| word.starts_with("--"));
-            for word in words {
+            let mut words = sentence.split([' ', ',', ';']).peekable();
+            while let Some(word) = words.next() {
+                if !word.starts_with("--") {
+                    continue;
+                }
                 assert!(options(command).iter().any(|own| own == word), "{option} of planish {command}: {word}");
+                if word == "--recipe" {
+                    let key = option_of(words.peek().expect(sentence));
+                    let is_key = match key.strip_prefix("engine.") {
+                        Some(of) => options("build-engine").contains(&format!("--{of}")),
+                        None => page.contains(&format!("`{}`", key.replace('-', "_"))),
+                    };
+                    assert!(is_key, "{option} of planish {command}: {key}");
+                }
+                if ["--set", "--runtime-option", "--estimate", "--show"].contains(&word) {
+                    let key = option_of(words.peek().expect(sentence));
+                    assert!(
+                        keys(command, word).iter().any(|own| own == key),
+                        "{option} of planish {command}: {word} {key}"
+                    );
+                    checked += 1;
+                }
             }
         }
+        assert!(checked > 60, "{checked}");
     }
 
     /// Options that no command has are in no page. Those that another command has may be.

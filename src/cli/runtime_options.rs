@@ -73,7 +73,8 @@ impl<const KEYS: usize> RuntimeOptions<KEYS> {
         Key {
             name: "spin",
             value: "MICROSECONDS",
-            help: "how long idle threads of ONNX Runtime poll; true: its default",
+            help: "how long idle threads of ONNX Runtime poll. 0 or false: they sleep at once; true: as long as ONNX Runtime's default. bench \
+                   takes true and false [bench, profile: 0; run, generate: 100, or 0 beside busy programs; else true]",
             set: |it, _, text| put(&mut it.spin, text),
         },
         Key {
@@ -95,6 +96,19 @@ impl<const KEYS: usize> RuntimeOptions<KEYS> {
             set: |it, _, text| put(&mut it.kernel_specialization, text),
         },
     ];
+
+    /// Refuses a time of polling, where a command only tells whether idle threads poll.
+    ///
+    /// # Errors
+    /// When there is one.
+    pub(super) fn check_untimed(&self) -> Result<(), String> {
+        match self.spin {
+            Some(Spin::Microseconds(number @ 1..)) => Err(format!(
+                "--runtime-option spin={number}: expected true or false, because figures tell only whether idle threads poll"
+            )),
+            _ => Ok(()),
+        }
+    }
 
     /// How runtimes are found, with what the user chose.
     pub(super) fn settings(&self) -> RuntimeSettings {
@@ -131,7 +145,7 @@ impl Spin {
 impl<const KEYS: usize> Keyed for RuntimeOptions<KEYS> {
     const OPTION: &'static str = "runtime-option";
     const HEADING: Option<&'static str> = Some("Runtimes");
-    const HELP: &'static str = "How the runtime is found and runs. The keys are";
+    const HELP: &'static str = "How the runtime is found and runs; defaults are in brackets. The keys are";
     const KEYS: &'static [Key<Self>] = Self::ALL.split_at(KEYS).0;
 }
 
@@ -167,6 +181,10 @@ mod tests {
         assert_eq!(waits("cuda-graph=true"), [(false, None), (true, None)]);
         assert_eq!(waits("spin=true"), [(false, None); 2]);
         assert_eq!(waits("spin=7"), [(false, Some(7)); 2]);
+        assert_eq!(
+            ["spin=1", "spin=0", "spin=true"].map(|text| read(text).unwrap().check_untimed().is_err()),
+            [true, false, false]
+        );
         assert_eq!([waits("spin=0"), waits("spin=false")], [[(true, Some(0)); 2]; 2]);
     }
 

@@ -10,7 +10,7 @@ use planish_artifact::verification::Report;
 use planish_check::evaluate::{self, EvaluateOptions, evaluate_artifact};
 use planish_check::verify::{Verified, VerifyOptions, needs_data, verify_artifact};
 use planish_check::{VerificationFailed, usual_limits};
-use planish_data::{DataOptions, SAMPLES};
+use planish_data::{DataOptions, OptionNames, SAMPLES};
 
 use super::evaluate::Console;
 use super::heartbeat::Heartbeat;
@@ -99,7 +99,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     };
     let Some(data) = &arguments.data else { return Ok(()) };
     let evaluation = EvaluateOptions {
-        data: DataOptions { samples: arguments.samples, ..DataOptions::default() },
+        data: DataOptions { samples: arguments.samples, names: OptionNames::NONE, ..DataOptions::default() },
         require: arguments.require.unwrap_or_else(|| usual_limits(artifact.manifest.has_weights_of(4))),
         threads: options.threads,
         settings: options.settings,

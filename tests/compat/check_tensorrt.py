@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Holds target trt against NVIDIA's own Python bindings of TensorRT-RTX.
 
-    check_tensorrt.py PLANISH [--precisions f32,fp16,bf16] [--builds] [--keep DIR] MODEL...
+    check_tensorrt.py PLANISH [--precisions f32,fp16,bf16] [--compare-builds] [--keep DIR] MODEL...
 
 A MODEL is a checkpoint folder or an .onnx file. For each one and each precision it runs
 `PLANISH compile MODEL --target trt --recipe engine.keep-onnx=true --recipe engine.gpu=sm89`, with --verify for checkpoints, so that the graph that the
 engine is built of is compared with the model. Then the bindings build the same ONNX files with the same profiles: both
 must agree. A graph that planish refuses because TensorRT does not take it counts as refused, with planish's reason. Symbols without a usual range
 get one.
---builds builds each file once more in a process of its own, ours and theirs, and prints time and peak memory.
+--compare-builds builds each file once more in a process of its own, ours and theirs, and prints time and peak memory.
 Exits 1 when planish and the bindings disagree, or a verification fails. No GPU is needed.
 """
 
@@ -128,7 +128,7 @@ class Check:
                 return self.count("failed", name, f"{part['name']}: the bindings refuse what planish built: {why[:400]}")
         sizes = [f"{(out / (part['name'] + '.engine')).stat().st_size:,}" for part in parts]
         self.count("passed", name, f"{', '.join(sizes)} bytes")
-        if self.args.builds:
+        if self.args.compare_builds:
             self.time(out, parts)
 
     def time(self, out: Path, parts: list):
@@ -148,7 +148,7 @@ def main() -> int:
     parser.add_argument("planish")
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--precisions", default="f32,fp16,bf16")
-    parser.add_argument("--builds", action="store_true", help="compare time and memory of builds")
+    parser.add_argument("--compare-builds", action="store_true", help="compare time and memory of builds")
     parser.add_argument("--keep", help="the folder to work in")
     parser.add_argument("--build", action="store_true", help="only build these ONNX files, with the profiles beside them")
     args = parser.parse_args()

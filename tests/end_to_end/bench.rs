@@ -229,7 +229,9 @@ fn sizes_are_numbers_and_ranges() {
 fn operators_have_times_and_nodes_a_provider() {
     let (_folder, out) = artifact("gpt2");
     let model = golden("gpt2");
-    let bench = ["bench", text(&out), "--reference", text(&model), "--set=operators", "--runtime-option", "spin=5"];
+    let timed = ["bench", text(&out), "--runtime-option", "spin=5"];
+    planish(timed).exits(2, &["--runtime-option spin=5: expected true or false"]);
+    let bench = ["bench", text(&out), "--reference", text(&model), "--set=operators", "--runtime-option", "spin=true"];
     let done = planish([&bench[..], &QUICK].concat()).exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     let cells = document["cells"].as_array().unwrap();

@@ -23,6 +23,19 @@ fn checkpoints_are_compiled_in_the_forms_that_are_named() {
     assert_eq!(cells(&done.stdout), expected);
     planish(["bench", text(&model), "--precision", "int2"]).exits(2, &["--precision", "there are unfused, f32, fp16"]);
     planish(["bench", text(&model), "--precision", "int8"]).exits(1, &["needs data", "--set calibrate=FILE"]);
+    let (folder, data) = (scratch(), ["data.csv", "data.jsonl"]);
+    let data = data.map(|name| folder.path().join(name));
+    fs::write(&data[0], "body\na b\n").unwrap();
+    fs::write(&data[1], "{\"body\": \"a b\"}\n").unwrap();
+    for (file, part) in data.iter().zip(["column", "member"]) {
+        let remedy = format!("; --set field=NAME names the {part} with the text\n");
+        let done = planish(["bench", text(&model), "--data", text(file)]).exits(1, &["`text`, but `body`"]);
+        let error = &done.stderr;
+        assert!(
+            error.contains(remedy.trim_end()) && !error.contains("--field") && !error.contains("--skip"),
+            "{error}"
+        );
+    }
     planish(["bench", text(&model), "--runtime", "trt"]).exits(1, &["planish compile first"]);
 }
 

@@ -134,8 +134,9 @@ fn what_cannot_read_ahead_is_refused() {
         fs::write(out.join("generation_config.json"), settings).unwrap();
         generate(&out, &nowhere).exits(1, &["generation_config.json asks for", asked, "add --greedy"]);
     }
-    generate(&out, &["--ids", "5", "--set", "prompt_lookup_num_tokens=0"]).exits(2, &["not a whole number from 1"]);
-    generate(&out, &["--ids", "5", "--set", "prefill_chunk_size=0"]).exits(2, &["not a whole number from 1"]);
+    generate(&out, &["--ids", "5", "--set", "prompt_lookup_num_tokens=0"])
+        .exits(2, &["expected a whole number from 1"]);
+    generate(&out, &["--ids", "5", "--set", "prefill_chunk_size=0"]).exits(2, &["expected a whole number from 1"]);
     generate(&out, &["--ids", "5", "--set", "prefill_chunk_size=4,use_cache=false"])
         .exits(2, &["use_cache=false leaves it out"]);
     let (_folder, last) = artifact(&golden("gpt2"), &["--recipe", "logits=last"]);

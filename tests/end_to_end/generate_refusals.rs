@@ -115,6 +115,14 @@ fn arguments_that_contradict_each_other_are_usage_errors() {
     usage(&["--ids", "5,x"], &["`x` is not a token id"]);
     usage(&["--ids", "5", "--set", "length_penalty=1"], &["add num_beams=N"]);
     usage(&["--ids", "5", "--set", "length_penalty=1,num_beams=1"], &["add num_beams=N"]);
+    usage(&["--ids", "5", "--set", "early_stopping=true"], &["--set early_stopping has no effect", "add num_beams=N"]);
+    usage(&["--ids", "5", "--set", "max_length=9", "--max-new-tokens", "2"], &["leave one of them out"]);
+    usage(&["--ids", "5", "--set", "min_length=9,min_new_tokens=2"], &["leave one of them out"]);
+    usage(&["--ids", "5", "--set", "num_beams="], &["--set num_beams has no value; write num_beams=N"]);
+    usage(
+        &["--ids", "5", "--set", "do_sample,prompt_lookup_num_tokens=4"],
+        &["leave out do_sample, or prompt_lookup_num_tokens"],
+    );
     usage(&["--ids", "5", "--set", "repetition_penalty=1e-300"], &["above 0"]);
     usage(&["--ids", "5", "--set", "repetition_penalty=1e39"], &["above 0"]);
     usage(&["--ids", "5", "--set", "num_beams=2", "--top-k", "3"], &["exclude each other"]);
@@ -128,7 +136,7 @@ fn arguments_that_contradict_each_other_are_usage_errors() {
             let name_and_number = format!("{name}={number}");
             usage(
                 &["--ids", "5", &name_and_number],
-                &[name.trim_start_matches("--set="), number, "not a whole number from"],
+                &[name.trim_start_matches("--set="), number, "expected a whole number from"],
             );
         }
     }

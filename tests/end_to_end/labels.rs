@@ -90,7 +90,7 @@ fn classes_are_counted_by_name_and_by_number() {
         .exits(3, &["accuracy is 75.000000, at least 80 required"]);
     run(&prepared.out, &prepared.data, &["--require", "accuracy=80"]).exits(2, &["this evaluation has no `accuracy`"]);
     run(&prepared.out, &prepared.data, &["--label", "class"])
-        .exits(1, &["there is no `class`, but `text`, `label`; --field names the text, and --label the label"]);
+        .exits(1, &["there is no `class`, but `text`, `label`; --field names the member with the text, and --label that with the label"]);
     prepared.write(&[json!({"text": "w5", "label": "good"})]);
     run(&prepared.out, &prepared.data, &["--label", "label"])
         .exits(1, &["the label `good` is no class of the model, which are 0 to 2, or LABEL_0, LABEL_1, LABEL_2"]);
@@ -114,7 +114,7 @@ fn both_texts_of_a_pair_are_read_at_once() {
     assert_eq!(figure(&report, LabelMetric::Accuracy).artifact, 100.0);
     assert_eq!((report.samples, report.tokens), (4, Some(36)));
     assert!(report.outputs.iter().all(|of| of.relative_error < 1e-4), "{report}");
-    for (fields, message) in [("a,b,c", "--field a,b,c is not"), ("a,a", "`a` is named twice")] {
+    for (fields, message) in [("a,b,c", "--field: `a,b,c` is not"), ("a,a", "`a` is named twice")] {
         run(&prepared.out, &prepared.data, &["--field", fields, "--label", "label"]).exits(1, &[message]);
     }
 }

@@ -42,6 +42,7 @@ mod genai;
 mod generate;
 mod generate_ahead;
 mod generate_refusals;
+mod generate_settings;
 mod goldens;
 mod graphs;
 mod half_graphs;

@@ -12,7 +12,7 @@ use planish_artifact::split::Split;
 use planish_compiler::calibrate::is_table;
 use planish_compiler::compile::{CompileOptions, Compiled, Observer};
 use planish_compiler::source::SourceModel;
-use planish_data::DataOptions;
+use planish_data::{DataOptions, OptionNames};
 use planish_ir::DType;
 use planish_passes::quantize::{PlannedInput, WeightScales};
 
@@ -131,7 +131,7 @@ impl Asked {
         };
         let field = field.filter(|_| planish_data::has_fields(data)).map(str::to_owned);
         let options = EvaluateOptions {
-            data: DataOptions { field, split, ..options.data },
+            data: DataOptions { field, split, names: OptionNames::FIELD, ..options.data },
             require: self.max_loss.clone().unwrap_or_default(),
             ..options
         };

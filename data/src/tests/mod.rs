@@ -68,6 +68,9 @@ fn members_of_objects_are_texts() {
     assert_eq!(texts("a.jsonl", b"{\"body\": \"x\"}", &body), ["x"]);
     fails("a.jsonl", lines, &body, &["a.jsonl, line 1", "there is no `body`, but `text`, `id`", "--field"]);
     let plain = DataOptions::default();
+    let of = |names| DataOptions { names, ..body.clone() };
+    fails("a.jsonl", lines, &of(OptionNames::FIELD), &["record; correct it", "--field names the member with the text"]);
+    fails("a.jsonl", lines, &of(OptionNames::NONE), &["call the member with the text `text`"]);
     fails("a.jsonl", b"{\"text\": \"a\"}\n{\"text\": 3}", &plain, &["line 2", "`text` is not a string"]);
     fails("a.jsonl", b"\n{\"text\": ", &plain, &["line 2", "this is not JSON"]);
     fails("a.jsonl", b"[\"text\"]", &plain, &["line 1", "this is not a JSON object"]);

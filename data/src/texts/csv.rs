@@ -10,10 +10,10 @@ use ::csv::{ErrorKind, ReaderBuilder, StringRecord};
 use anyhow::{Context, Error, Result, anyhow, bail};
 use serde_json::Value;
 
-use super::{Place, RECORD_BYTES, Record, Records, column_of};
+use super::{OptionNames, Place, RECORD_BYTES, Record, Records, column_of};
 
 /// The values of some columns, which are all strings.
-pub(super) fn records(path: &Path, fields: &[&str]) -> Result<Records> {
+pub(super) fn records(path: &Path, fields: &[&str], options: OptionNames) -> Result<Records> {
     let context = || format!("cannot read {}", path.display());
     let (file, _) = planish_files::open(path)?;
     let left = Rc::new(Cell::new(RECORD_BYTES));
@@ -31,7 +31,7 @@ pub(super) fn records(path: &Path, fields: &[&str]) -> Result<Records> {
         Some(_) => {}
     }
     let names: Vec<&str> = header.iter().collect();
-    let fields = fields.iter().map(|field| column_of(path, field, &names)).collect::<Result<Vec<usize>>>()?;
+    let fields = fields.iter().map(|field| column_of(path, field, &names, options)).collect::<Result<Vec<usize>>>()?;
     let columns = header.len();
     let name = path.display().to_string();
     let (mut record, mut ended) = (StringRecord::new(), false);

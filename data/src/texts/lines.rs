@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
-use super::{Place, RECORD_BYTES, Record, Records, listed};
+use super::{OptionNames, Place, RECORD_BYTES, Record, Records, listed};
 
 /// The lines of a file; blank ones are texts without content.
 pub(super) fn plain(path: &Path) -> Result<Records> {
@@ -38,20 +38,20 @@ pub(super) fn whole(path: &Path) -> Result<Records> {
 }
 
 /// The values that objects have as members, an object a line.
-pub(super) fn objects(path: &Path, fields: &[&str]) -> Result<Records> {
+pub(super) fn objects(path: &Path, fields: &[&str], options: OptionNames) -> Result<Records> {
     let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
     records(path, move |line| match line.trim().is_empty() {
         true => Ok(Vec::new()),
-        false => members(&line, &fields),
+        false => members(&line, &fields, options),
     })
 }
 
-fn members(line: &str, fields: &[String]) -> Result<Vec<Value>> {
+fn members(line: &str, fields: &[String], options: OptionNames) -> Result<Vec<Value>> {
     let mut value: Value = serde_json::from_str(line).context("this is not JSON")?;
     let object = value.as_object_mut().context("this is not a JSON object")?;
     if let Some(missing) = fields.iter().find(|field| !object.contains_key(*field)) {
         let names = listed(object.keys().map(String::as_str));
-        bail!("there is no `{missing}`, but {names}; --field names the text, and --label the label");
+        bail!("there is no `{missing}`, but {names}; {}", options.remedy("member"));
     }
     Ok(fields.iter().filter_map(|field| object.remove(field)).collect())
 }

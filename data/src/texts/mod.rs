@@ -14,12 +14,12 @@ use planish_artifact::evaluation::Left;
 use planish_artifact::split::Split;
 use serde_json::Value;
 
-use super::DataOptions;
+use super::{DataOptions, OptionNames};
 pub use sample::Label;
 pub(crate) use sample::{Sample, Text};
 
 /// The member or column that contains the text, unless told otherwise.
-const FIELD: &str = "text";
+pub(super) const FIELD: &str = "text";
 
 /// The most bytes of a record.
 const RECORD_BYTES: usize = 16 << 20;
@@ -90,6 +90,8 @@ pub struct TextFile {
     pub(super) most: usize,
     /// Which of these are given.
     split: Split,
+    /// How the user gives these options.
+    names: OptionNames,
 }
 
 impl TextFile {
@@ -100,13 +102,14 @@ impl TextFile {
     pub(super) fn new(path: &Path, kind: Kind, options: &DataOptions) -> Result<Self> {
         let texts: Vec<String> = options.field.as_deref().unwrap_or(FIELD).split(',').map(str::to_owned).collect();
         if texts.len() > 2 || texts.iter().any(String::is_empty) {
-            bail!("--field {} is not the name of a text, or of two with a comma between them", texts.join(","));
+            let option = options.names.field.map(|option| format!("{option}: ")).unwrap_or_default();
+            bail!("{option}`{}` is not the name of a text, or of two with a comma between them", texts.join(","));
         }
         let label = options.label.clone();
         if let Some(twice) =
             texts.iter().chain(&label).find(|name| texts.iter().chain(&label).filter(|n| n == name).count() > 1)
         {
-            bail!("`{twice}` is named twice by --field and --label");
+            bail!("`{twice}` is named twice; each text and the label has a name of its own");
         }
         Ok(Self {
             path: path.to_owned(),
@@ -117,6 +120,7 @@ impl TextFile {
             skip_bad: options.skip_bad,
             most: options.samples.get(),
             split: options.split,
+            names: options.names,
         })
     }
 
@@ -129,10 +133,10 @@ impl TextFile {
         let records = match self.kind {
             Kind::Lines if self.is_whole => lines::whole(&self.path)?,
             Kind::Lines => lines::plain(&self.path)?,
-            Kind::Objects => lines::objects(&self.path, &fields)?,
-            Kind::Csv => csv::records(&self.path, &fields)?,
+            Kind::Objects => lines::objects(&self.path, &fields, self.names)?,
+            Kind::Csv => csv::records(&self.path, &fields, self.names)?,
             #[cfg(feature = "parquet")]
-            Kind::Parquet => parquet::records(&self.path, &fields)?,
+            Kind::Parquet => parquet::records(&self.path, &fields, self.names)?,
             #[cfg(not(feature = "parquet"))]
             Kind::Parquet => bail!(
                 "{}: this planish was built without Parquet; build it with the feature `parquet`, or convert the file",
@@ -152,7 +156,7 @@ impl TextFile {
             anyhow::anyhow!("{}, {kind} {number}: {reason}", self.path.display())
         };
         let part = if self.kind == Kind::Objects { "member" } else { "column" };
-        sample::samples(&self.texts, self.label.as_deref(), values, part).map_err(named)
+        sample::samples(&self.texts, self.label.as_deref(), values, &self.names.remedy(part)).map_err(named)
     }
 }
 
@@ -238,7 +242,11 @@ impl Texts<'_> {
                 }
                 Err(_) if self.file.skip_bad => self.skipped += 1,
                 Err(error) => {
-                    return Err(error.context(format!("{path} has a bad record; --skip-bad leaves such records out")));
+                    let remedy = match self.file.names.skip_bad {
+                        Some(option) => format!("{option} leaves such records out"),
+                        None => "correct it, or leave it out of the file".to_owned(),
+                    };
+                    return Err(error.context(format!("{path} has a bad record; {remedy}")));
                 }
             }
         }
@@ -257,7 +265,7 @@ impl Iterator for Texts<'_> {
 ///
 /// # Errors
 /// When there is none of that name, or several.
-fn column_of(path: &Path, field: &str, names: &[&str]) -> Result<usize> {
+fn column_of(path: &Path, field: &str, names: &[&str], options: OptionNames) -> Result<usize> {
     let mut found = names.iter().enumerate().filter(|(_, name)| **name == field).map(|(at, _)| at);
     match (found.next(), found.count()) {
         (Some(at), 0) => Ok(at),
@@ -265,9 +273,10 @@ fn column_of(path: &Path, field: &str, names: &[&str]) -> Result<usize> {
             bail!("{} has {} columns `{field}`: rename all but the one with the text", path.display(), more + 1)
         }
         (None, _) => bail!(
-            "{} has no column `{field}`, but {}; --field names the column with the text",
+            "{} has no column `{field}`, but {}; {}",
             path.display(),
-            listed(names.iter().copied())
+            listed(names.iter().copied()),
+            options.remedy("column")
         ),
     }
 }

@@ -9,16 +9,16 @@ use ::parquet::schema::types::Type;
 use anyhow::{Context, Error, Result, anyhow};
 use serde_json::Value;
 
-use super::{Place, RECORD_BYTES, Record, Records, column_of};
+use super::{OptionNames, Place, RECORD_BYTES, Record, Records, column_of};
 
 /// The values of some columns. One row group is read at a time, and of it the pages of these columns.
-pub(super) fn records(path: &Path, fields: &[&str]) -> Result<Records> {
+pub(super) fn records(path: &Path, fields: &[&str], options: OptionNames) -> Result<Records> {
     let (file, _) = planish_files::open(path)?;
     let reader =
         SerializedFileReader::new(file).with_context(|| format!("{} is not a Parquet file", path.display()))?;
     let schema = reader.metadata().file_metadata().schema().clone();
     let names: Vec<&str> = schema.get_fields().iter().map(|column| column.name()).collect();
-    let column = |field: &&str| Ok(schema.get_fields()[column_of(path, field, &names)?].clone());
+    let column = |field: &&str| Ok(schema.get_fields()[column_of(path, field, &names, options)?].clone());
     let columns = fields.iter().map(column).collect::<Result<Vec<_>>>()?;
     let projection = Type::group_type_builder(schema.name()).with_fields(columns).build();
     let context = format!("cannot read {}", path.display());
@@ -42,8 +42,8 @@ pub(super) fn records(path: &Path, fields: &[&str]) -> Result<Records> {
                 Some(value) => values.push(value),
                 None => {
                     return bad(format!(
-                        "`{field}` is neither a string, nor a number, nor a list of these; --field names the column with the \
-                         text"
+                        "`{field}` is neither a string, nor a number, nor a list of these; {}",
+                        options.remedy("column")
                     ));
                 }
             }

@@ -75,14 +75,15 @@ impl Label {
     }
 }
 
-/// The samples that a record is, by the values of its fields: `texts` and the label. `part` is what the format calls a field.
+/// The samples that a record is, by the values of its fields: `texts` and the label. `remedy` is what to do where
+/// a text is something else.
 ///
 /// A list of words is one text. A text and a list of texts are a query and its documents: a pair for each.
 pub(super) fn samples(
     texts: &[String],
     label: Option<&str>,
     mut values: Vec<Value>,
-    part: &str,
+    remedy: &str,
 ) -> Result<Vec<Sample>, String> {
     let label = match label {
         Some(name) => values.pop().map(|value| (name, value)),
@@ -106,10 +107,10 @@ pub(super) fn samples(
             vec![Sample { text: Text::Words(words), label }]
         }
         (Some((name, text)), None) => {
-            vec![Sample { text: Text::One(string(name, text, part)?), label: one(&label)? }]
+            vec![Sample { text: Text::One(string(name, text, remedy)?), label: one(&label)? }]
         }
         (Some((query, text)), Some((name, Value::Array(documents)))) => {
-            let (text, documents) = (string(query, text, part)?, strings(name, documents)?);
+            let (text, documents) = (string(query, text, remedy)?, strings(name, documents)?);
             let labels = match &label {
                 Some((field, value)) => {
                     let labels = Label::list(field, value, documents.len(), &format!("`{name}`"))?;
@@ -121,7 +122,7 @@ pub(super) fn samples(
             documents.into_iter().zip(labels).map(sample).collect()
         }
         (Some((first, one_text)), Some((second, other))) => {
-            let text = Text::Pair(string(first, one_text, part)?, string(second, other, part)?);
+            let text = Text::Pair(string(first, one_text, remedy)?, string(second, other, remedy)?);
             vec![Sample { text, label: one(&label)? }]
         }
         (None, _) => Vec::new(),
@@ -129,11 +130,11 @@ pub(super) fn samples(
     Ok(samples.into_iter().filter(|sample| !sample.text.is_blank()).collect())
 }
 
-fn string(name: &str, value: Value, part: &str) -> Result<String, String> {
+fn string(name: &str, value: Value, remedy: &str) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text),
         Value::Null => Err(format!("`{name}` is null")),
-        _ => Err(format!("`{name}` is not a string; name the {part} with the text by --field")),
+        _ => Err(format!("`{name}` is not a string; {remedy}")),
     }
 }
 
@@ -154,7 +155,7 @@ mod tests {
     fn of(fields: &[&str], label: Option<&str>, values: Value) -> Result<Vec<Sample>, String> {
         let Value::Array(values) = values else { panic!("an array") };
         let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
-        samples(&fields, label, values, "member")
+        samples(&fields, label, values, "name another member")
     }
 
     #[test]
@@ -183,7 +184,7 @@ mod tests {
     #[test]
     fn what_a_record_is_not_is_said() {
         for (fields, values, message) in [
-            (&["t"][..], json!([1, 0]), "`t` is not a string; name the member"),
+            (&["t"][..], json!([1, 0]), "`t` is not a string; name another member"),
             (&["t"], json!([null, 0]), "`t` is null"),
             (&["t"], json!(["a", null]), "`l` is not a label"),
             (&["t"], json!([["a", 1], [0, 0]]), "`t` is a list with a member that is not a string"),

@@ -14,7 +14,7 @@ use planish_compiler::calibrate::{
 use planish_compiler::compile::Observer;
 use planish_compiler::request::RequestError;
 use planish_compiler::source::SourceModel;
-use planish_data::DataOptions;
+use planish_data::{DataOptions, OptionNames};
 use planish_models::{LoadOptions, Task};
 
 use super::here::{artifacts_here, is_artifact};
@@ -281,8 +281,9 @@ pub fn divided(
     samples: usize,
     field: Option<String>,
 ) -> [Option<(PathBuf, DataOptions)>; 2] {
+    let names = OptionNames { field: Some("--set field=NAME"), ..OptionNames::NONE };
     let options =
-        |split: Split, samples| DataOptions { field: field.clone(), split, samples, ..DataOptions::default() };
+        |split: Split, samples| DataOptions { field: field.clone(), split, samples, names, ..DataOptions::default() };
     let one = Split::All.samples(samples);
     match (data, calibrate) {
         (Some(data), None) if calibrates => {
