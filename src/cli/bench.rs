@@ -34,7 +34,7 @@ use super::{RuntimeArguments, Usage, VerificationFailed, note, overwrites, print
 /// left out if it needs more tokens than the model takes.
 ///
 /// The table has 100 columns of characters. What all rows have in common stands above it, and what has no room is in the table of
-/// --wide and in JSON. ±CI is half of the 95% interval of the median. `vs base` is the speed relative to the first artifact; `~`
+/// --set wide and in JSON. ±CI is half of the 95% interval of the median. `vs base` is the speed relative to the first artifact; `~`
 /// before it means that the interval of this ratio contains 1. `neighbours kept` and `top-1 kept` have the 95% interval of the
 /// share in brackets. `cosine, random input` is the cosine between the outputs and the reference on seeded inputs. `load MB` is
 /// the resident memory that loading adds. `MFU` is the number of operations of
@@ -119,9 +119,6 @@ pub(super) struct Arguments {
     /// the JSON instead of the table
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
-    /// Show all columns of the table, however wide it is
-    #[arg(long)]
-    wide: bool,
     #[command(flatten)]
     reports: Reports,
     #[command(flatten)]
@@ -227,7 +224,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let failures: Vec<String> = document.cells.iter().filter_map(failure).collect();
     let file = arguments.file();
     if arguments.json.is_none() || file.is_some() {
-        let shown = table(&document.cells, arguments.wide);
+        let shown = table(&document.cells, arguments.set.wide);
         print(&shown.text)?;
         if let Some(devices) = device_table(&document.cells) {
             print(&format!("\n{devices}\n"))?;
@@ -240,7 +237,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         }
         remarks(&document.cells).iter().for_each(|remark| note(remark));
         if !shown.left_out.is_empty() {
-            note(&format!("--wide also shows {}", shown.left_out.join(", ")));
+            note(&format!("--set wide also shows {}", shown.left_out.join(", ")));
         }
     }
     if arguments.json.is_some() {

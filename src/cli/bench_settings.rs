@@ -23,12 +23,14 @@ pub(super) struct BenchSettings {
     pub(super) samples: Option<NonZeroUsize>,
     /// The member of each object of the data that is the text.
     pub(super) field: Option<String>,
+    /// Whether the table has all columns.
+    pub(super) wide: bool,
 }
 
 impl Default for BenchSettings {
     fn default() -> Self {
         let options = BenchOptions { peaks: true, ..BenchOptions::default() };
-        Self { options, calibrate: None, samples: None, field: None }
+        Self { options, calibrate: None, samples: None, field: None, wide: false }
     }
 }
 
@@ -134,6 +136,12 @@ impl Keyed for BenchSettings {
             help: "the member of each object of a .jsonl file, or the column of a .csv or .parquet file, that is the text [text]",
             set: |it, _, text| put(&mut it.field, text),
         },
+        Key {
+            name: "wide",
+            value: "",
+            help: "show all columns of the table, however wide it is",
+            set: |it, _, text| switch(text).map(|wide| it.wide = wide),
+        },
     ];
 }
 
@@ -160,11 +168,13 @@ mod tests {
     #[test]
     fn each_key_sets_its_own_setting() {
         let text = "time=1.5,interval=2%,iterations=3,warmup=0,seed=9,isolate,operators,transfers,peaks=false,new-tokens=4,uncached,\
-                    calibrate=a,b.jsonl,samples=7,field=body";
-        let BenchSettings { options, calibrate, samples, field } = read(text).unwrap();
+                    calibrate=a,b.jsonl,samples=7,field=body,wide";
+        let BenchSettings { options, calibrate, samples, field, wide } = read(text).unwrap();
         assert_eq!((options.time, options.warmup), (Duration::from_millis(1500), Duration::ZERO));
         assert_eq!((options.interval, options.iterations, options.seed), (0.02, 3, 9));
-        assert!(options.isolate && options.operators && options.transfers && options.uncached && !options.peaks);
+        assert!(
+            options.isolate && options.operators && options.transfers && options.uncached && wide && !options.peaks
+        );
         assert_eq!((options.new_tokens.get(), samples.map(NonZeroUsize::get)), (4, Some(7)));
         assert_eq!((calibrate, field), (Some("a,b.jsonl".into()), Some("body".to_owned())));
     }

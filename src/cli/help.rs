@@ -154,7 +154,6 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("workload", "encode, generate, lengths or load: what a run is [default: encode]"),
             ("set", "Rarer settings, such as time=10 (seconds for a cell) or isolate"),
             ("threads", "The number of threads [default: one for each core]"),
-            ("wide", "Show all columns of the table"),
             ("json", "Write all figures as JSON, to a file or in place of the table"),
             ("html", "Write a report as one page of HTML"),
             ("csv", "Write the figures as CSV"),

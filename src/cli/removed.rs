@@ -114,6 +114,7 @@ const REMOVED: &[Removed] = &[
         &[
             ("--spin", "is now --runtime-option spin=true"),
             ("--time", "is now --set time=SECONDS"),
+            ("--wide", "is now --set wide"),
             ("--interval", "is now --set interval=SHARE"),
             ("--iterations", "is now --set iterations=N"),
             ("--warmup", "is now --set warmup=SECONDS"),
