@@ -35,11 +35,12 @@ pub(crate) struct Accepted<'a> {
 /// # Errors
 /// When architecture or task are unknown, or a key has a value that no graph here follows.
 pub(crate) fn accept(checkpoint: &Checkpoint, task: Option<Task>) -> Result<Accepted<'_>, ModelError> {
-    let config = Config::new(checkpoint);
+    let mut config = Config::new(checkpoint);
     refuse_experts(&config)?;
     let quantization = Quantization::read(&config)?;
     let class = class_name(&config)?;
     let architecture = find_architecture(&config, class)?;
+    config.read_older_keys(architecture.older_keys)?;
     let task = choose_task(&config, architecture, task, class)?;
     for only in ONLY.iter().chain(architecture.only) {
         check_only(&config, *only)?;
@@ -60,7 +61,7 @@ fn is_known(architecture: &Architecture, key: &str) -> bool {
     let mut only = ONLY.iter().chain(architecture.only).map(Only::key);
     [CLASSES, REMOTE_CODE].contains(&key)
         || [IRRELEVANT, EXPERTS, QUANTIZATION, architecture.irrelevant_keys].iter().any(|keys| keys.contains(&key))
-        || architecture.keys.iter().any(|keys| keys.contains(&key))
+        || architecture.reads(key)
         || only.any(|known| known == key)
 }
 
@@ -83,6 +84,10 @@ fn check_only(config: &Config<'_>, only: Only) -> Result<(), ModelError> {
                 value => Err(config.error(format!("`{key}` is {value}: that is not supported"))),
             }
         }
+        Only::One(key) => match config.get(key).filter(|value| value.as_f64() != Some(1.0)) {
+            Some(value) => Err(config.error(format!("`{key}` is {}, only 1 is supported", brief(value)))),
+            None => Ok(()),
+        },
         Only::Text(key, supported) => match config.text(key, supported)? {
             text if text == supported => Ok(()),
             text => Err(config.error(format!("`{key}` is \"{text}\", only \"{supported}\" is supported"))),
@@ -99,7 +104,7 @@ fn first<'a>(config: &Config<'a>, keys: &[&'static str]) -> Option<(&'static str
 fn refuse_experts(config: &Config<'_>) -> Result<(), ModelError> {
     let Some((key, value)) = first(config, EXPERTS) else { return Ok(()) };
     let model_type = config.text("model_type", "")?;
-    if Architecture::find(model_type).is_some_and(|a| a.keys.iter().any(|keys| keys.contains(&key))) {
+    if Architecture::find(model_type).is_some_and(|a| a.reads(key)) {
         return Ok(());
     }
     Err(config.error(format!(

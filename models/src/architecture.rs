@@ -15,11 +15,15 @@ pub struct Architecture {
     pub tasks: &'static [Task],
     /// The name of the base model in the checkpoint of a model with a head.
     pub(crate) base: &'static str,
+    /// Other names of the base model in checkpoints, with the names of the modules around it.
+    pub(crate) other_bases: &'static [&'static str],
     /// Parts of the names of tensors, and what transformers 5 calls them if it saves a model without its original names
     /// (`save_original_format=False`; its conversion_mapping.py). They are replaced in this order.
     pub(crate) renamed: &'static [(&'static str, &'static str)],
     /// Configuration keys that it reads, in lists that architectures share.
     pub(crate) keys: &'static [&'static [&'static str]],
+    /// Older names of configuration keys, and the names that they are read under.
+    pub(crate) older_keys: &'static [(&'static str, &'static str)],
     /// Configuration keys, besides those of every model, of which one value is supported.
     pub(crate) only: &'static [Only],
     /// Configuration keys, besides those of every model, that do not change the computation.
@@ -34,6 +38,11 @@ pub struct Architecture {
 }
 
 impl Architecture {
+    /// Whether it reads a configuration key, under this name or a newer one.
+    pub(crate) fn reads(&self, key: &str) -> bool {
+        self.keys.iter().any(|keys| keys.contains(&key)) || self.older_keys.iter().any(|(older, _)| *older == key)
+    }
+
     /// The error for a task that it has no head for.
     pub(crate) fn without(&self, task: Task) -> ModelError {
         ModelError::Task { model_type: self.model_type, task, tasks: self.tasks }

@@ -103,7 +103,7 @@ impl Checkpoint {
 /// does not fit or contradicts its copy, or, with `strict`, there is a warning.
 pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, ModelError> {
     let Accepted { config, architecture, task, class, quantization } = accept(checkpoint, options.task)?;
-    let mut builder = Builder::new(checkpoint, &config, architecture.base, architecture.renamed, quantization);
+    let mut builder = Builder::new(checkpoint, &config, architecture, quantization);
     let interface = (architecture.build)(&mut builder, task).map_err(|e| explain(e, task, class))?;
     debug_assert_eq!(
         accept::undeclared(&config, architecture),

@@ -25,6 +25,8 @@ fn stand_in(architecture: &Architecture) -> TempDir {
     let read = |name: &str| std::fs::read(bert.join(name)).unwrap();
     let mut config: Value = serde_json::from_slice(&read("config.json")).unwrap();
     config["model_type"] = architecture.model_type.into();
+    // ERNIE reads how many tasks there are where this is true.
+    config["use_task_id"] = true.into();
     std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
     std::fs::write(folder.path().join("model.safetensors"), read("model.safetensors")).unwrap();
     folder
@@ -42,7 +44,7 @@ fn asked_of(architecture: &Architecture, path: &Path) -> Option<BTreeSet<&'stati
     let mut asked = BTreeSet::new();
     for task in architecture.tasks.iter().filter(|task| accepted.architecture.tasks.contains(task)) {
         let Accepted { config, architecture, .. } = accept(&checkpoint, Some(*task)).unwrap();
-        let mut builder = Builder::new(&checkpoint, &config, architecture.base, architecture.renamed, None);
+        let mut builder = Builder::new(&checkpoint, &config, architecture, None);
         let _: Result<_, ModelError> = (architecture.build)(&mut builder, *task);
         assert_eq!(undeclared(&config, architecture), [""; 0], "{} of {}", architecture.model_type, path.display());
         asked.extend(config.asked());

@@ -17,9 +17,11 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "bart",
     class_prefix: "Bart",
     base: "model",
+    other_bases: &[],
     renamed: &[],
     tasks: seq2seq::TASKS,
     keys: &[KEYS],
+    older_keys: &[],
     only: &[
         NO_BIAS_OF_LOGITS,
         NO_FINAL_NORM,

@@ -15,9 +15,11 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "bert",
     class_prefix: "Bert",
     base: "bert",
+    other_bases: &[],
     renamed: &[],
     tasks: encoder::TASKS,
     keys: &[KEYS],
+    older_keys: &[],
     only: ONLY,
     // What Google's first checkpoints say of a pooler that the transformers library does not have.
     irrelevant_keys: &[

@@ -35,7 +35,8 @@ pub(crate) const KEYS: &[&str] =
     &["embedding_size", "legacy", MOST, "pooler_hidden_act", KINDS, "position_biased_input", "relative_attention"];
 
 /// Dropout, and the size of the pooler, which its weight has.
-pub(crate) const IRRELEVANT_KEYS: &[&str] = &["pooler_dropout", "pooler_hidden_size", "attention_head_size"];
+pub(crate) const IRRELEVANT_KEYS: &[&str] =
+    &["attention_head_size", "cls_dropout", "pooler_dropout", "pooler_hidden_size"];
 
 /// Buffers, then heads of other tasks.
 pub(crate) const UNUSED_TENSORS: &[&str] = &[
@@ -329,5 +330,7 @@ pub(crate) fn finish(b: &mut Builder<'_>, s: &Settings, x: ValueId, task: Task) 
         }
     };
     TextHeads { pooler: None, masked, sequence: (pooling, "classifier") }.finish(b, &sizes, x, task)?;
-    Ok(s.properties(s.positions.value))
+    // Without embeddings of positions there are only distances, and the far ones share the last embedding.
+    let most = b.config.boolean("position_biased_input", true)?.then_some(s.positions.value);
+    Ok(Properties { max_positions: most, ..s.properties(s.positions.value) })
 }

@@ -16,6 +16,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "distilbert",
     class_prefix: "DistilBert",
     base: "distilbert",
+    other_bases: &[],
     renamed: &[],
     tasks: encoder::TASKS,
     keys: &[&[
@@ -31,6 +32,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "pad_token_id",
         "vocab_size",
     ]],
+    older_keys: &[],
     only: &[encoder::NO_DECODER],
     irrelevant_keys: &[
         "qa_dropout",

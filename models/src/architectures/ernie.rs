@@ -23,11 +23,11 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let s = bert::settings(b.config, &Defaults::BERT)?;
-    let tasks = b.config.size("task_type_vocab_size", 3)?;
     let ([words, types, positions], mask) = bert::sums(b, &s)?;
     let mut others = vec![types, positions];
     if b.config.boolean("use_task_id", false)? {
         // Every text is of task 0.
+        let tasks = b.config.size("task_type_vocab_size", 3)?;
         let table = b.weight(&["embeddings.task_type_embeddings.weight"], &[tasks, s.hidden])?;
         let first = Slice { x: table, axis: 0, start: Dim::constant(0), end: Dim::constant(1) };
         others.push(b.emit(first, "embeddings.task_type_embeddings")?);

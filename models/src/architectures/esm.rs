@@ -7,7 +7,7 @@ use planish_ir::{DType, Dim, Origin, ValueId, Weight};
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::bert::{self, LAYER};
 use crate::architectures::roberta;
-use crate::checkpoint::config::Config;
+use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::activation::Activation;
 use crate::layers::builder::{BATCH, Builder, SEQUENCE};
@@ -47,7 +47,6 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     // Buffers, then heads of other tasks.
     unused_tensors: &[
-        ".inv_freq",
         "embeddings.position_ids",
         "embeddings.position_embeddings.",
         "pooler.",
@@ -105,10 +104,11 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     if b.config.boolean("token_dropout", false)? {
         x = without_masked(b, &s, x, input_ids, kept)?;
     }
-    let mut max_positions = s.positions.value;
+    let mut max_positions = None;
     if !rotary {
         let pad = roberta::padding(b, &s)?;
-        max_positions = max_positions.saturating_sub(usize::try_from(pad).unwrap_or(usize::MAX).saturating_add(1));
+        let before = usize::try_from(pad).unwrap_or(usize::MAX).saturating_add(1);
+        max_positions = Some(s.positions.value.saturating_sub(before));
         let ids = roberta::position_ids(b, input_ids, pad)?;
         let positions = b.embedding(ids, "embeddings.position_embeddings", s.positions, s.hidden)?;
         x = b.add(x, positions, "embeddings.add")?;
@@ -123,7 +123,10 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let rotation = match rotary {
         true => {
             let positions = encoder::positions(b)?;
-            let rope = Rope::plain(s.attention_heads().size, s.positions, theta);
+            let rope = match frequencies(b, &s)? {
+                Some(stored) => Rope::stored(stored, s.positions),
+                None => Rope::plain(s.attention_heads().size, s.positions, theta),
+            };
             Some(Rotation { angles: rope.angles(b, positions, MODULE)?, interleaved: false, values: false })
         }
         false => None,
@@ -132,7 +135,28 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut heads = TextHeads::roberta();
     heads.masked.bias = DecoderBias::Apart("lm_head.bias");
     heads.finish(b, &s.head_sizes(), hidden, task)?;
-    Ok(s.properties(max_positions))
+    Ok(Properties { max_positions, ..s.properties(s.positions.value) })
+}
+
+/// The stored frequencies of rotary embedding, [pairs], where there are some: of the model or of each layer. They count
+/// because they may be rounded to float16, as in training.
+fn frequencies(b: &mut Builder<'_>, s: &Settings) -> Result<Option<ValueId>, ModelError> {
+    const MODEL: &str = "rotary_embeddings.inv_freq";
+    let of_layer = |layer: &str| format!("{}.{layer}.attention.self.{MODEL}", LAYER.layers);
+    // transformers 5 saves those of the model under the name of a layer `*`.
+    let names = [MODEL.to_owned(), of_layer("*")].into_iter();
+    let names = names.chain((0..s.layers.value).map(|layer| of_layer(&layer.to_string())));
+    let stored: Vec<String> = names.filter(|name| b.tensors.contains(name)).collect();
+    let Some((first, copies)) = stored.split_first() else { return Ok(None) };
+    for copy in copies {
+        if b.tensors.differs(first, copy)? {
+            let advice = "all layers have the same frequencies of rotary embedding";
+            return Err(b.tensors.contradiction(copy, first, advice));
+        }
+    }
+    let size = s.attention_heads().size;
+    let pairs = Size::derived(size.value / 2, "hidden_size / num_attention_heads / 2");
+    b.weight(&[MODEL, first], &[pairs]).map(Some)
 }
 
 /// Embeddings with zeros for masked tokens, scaled by the share of tokens that were not masked in training, in proportion to

@@ -22,6 +22,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         blocks::KEYS,
         &["attention_bias", POOLING, "hidden_act", "mlp_bias", "pad_token_id", "rms_norm_eps"],
     ],
+    older_keys: &[("clf_pooling", POOLING)],
     // The pieces that products are cut into.
     irrelevant_keys: &["pretraining_tp"],
     // Heads of other tasks.
@@ -50,11 +51,10 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     s.read_attention_bias(b, false)?;
     s.feed_forward_bias = b.config.boolean("mlp_bias", false)?;
     let embed = |b: &mut Builder<'_>, ids| b.embedding(ids, EMBEDDINGS, s.vocabulary, s.hidden);
-    let pooling = Pooling::read(b.config)?;
     let Encoded { hidden, mask, properties } = blocks::encoder(b, &s, embed)?;
     match task {
         Task::FeatureExtraction => b.give(names::HIDDEN, hidden),
-        Task::TextClassification => classify(b, s.hidden, hidden, mask, pooling)?,
+        Task::TextClassification => classify(b, s.hidden, hidden, mask)?,
         Task::TokenClassification => heads::classify(b, s.hidden, hidden, "classifier")?,
         _ => {
             let tied = b.config.boolean("tie_word_embeddings", false)?;
@@ -92,7 +92,8 @@ impl Pooling {
 }
 
 /// `logits` of labels of each sequence.
-fn classify(b: &mut Builder<'_>, hidden: Size, x: ValueId, mask: ValueId, pooling: Pooling) -> Result<(), ModelError> {
+fn classify(b: &mut Builder<'_>, hidden: Size, x: ValueId, mask: ValueId) -> Result<(), ModelError> {
+    let pooling = Pooling::read(b.config)?;
     let pooled = match pooling {
         Pooling::First => heads::first_token(b, x, "pooled")?,
         Pooling::Mean => heads::mean_token(b, x, mask, "pooled")?,

@@ -14,6 +14,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gpt2",
     class_prefix: "GPT2",
     base: "transformer",
+    other_bases: &[],
     renamed: &[],
     tasks: &[Task::TextGeneration],
     keys: &[
@@ -35,6 +36,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
             "vocab_size",
         ],
     ],
+    older_keys: &[],
     only: &[],
     irrelevant_keys: &[
         // The length of the mask that old checkpoints store.

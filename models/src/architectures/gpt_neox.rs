@@ -18,6 +18,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gpt_neox",
     class_prefix: "GPTNeoX",
     base: "gpt_neox",
+    other_bases: &[],
     renamed: &[("embed_out.", "lm_head.")],
     tasks: &[Task::TextGeneration],
     keys: &[
@@ -38,6 +39,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
             "vocab_size",
         ],
     ],
+    older_keys: &[],
     only: &[],
     // Training.
     irrelevant_keys: &["hidden_dropout"],

@@ -6,11 +6,12 @@ use planish_ir::{Dim, ValueId};
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
-use crate::checkpoint::config::Size;
+use crate::checkpoint::config::{Config, Size};
 use crate::layers::blocks::{self, Defaults, FeedForward, Settings};
 use crate::layers::builder::Builder;
+use crate::layers::decoder;
+use crate::layers::rope::{self, Stretch};
 use crate::layers::windows::{self, Windows};
-use crate::layers::{decoder, rope};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -23,6 +24,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         windows::KEYS,
         &["attention_bias", "hidden_act", "rms_norm_eps", "swiglu_alpha", "swiglu_limit", COUNT, TAKEN],
     ],
+    older_keys: &[("num_experts", COUNT)],
     irrelevant_keys: &[
         // Training.
         "output_router_logits",
@@ -55,18 +57,31 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
             ..Defaults::LLAMA
         },
     )?;
-    // transformers 4 takes plain frequencies where `rope_scaling` is null.
-    let said = b.config.get("rope_scaling").is_some() || b.config.is_null("rope_scaling");
-    if b.config.get("rope_parameters").is_none() && !said {
-        return Err(b.config.error("`rope_parameters` is missing: it says how positions turn queries and keys"));
-    }
     s.read_attention_bias(b, true)?;
     s.sinks = Some("sinks");
     s.feed_forward = FeedForward::Own(experts);
-    s.rope = rope::Defaults { theta: 150_000.0, ..rope::Defaults::default() };
+    s.rope = rope::Defaults { theta: 150_000.0, yarn: default_yarn(b.config)?, ..rope::Defaults::default() };
     let window = b.config.optional_size("sliding_window", Some(128))?;
     s.windows = Windows::read(b.config, s.layers, window, |layer| layer.is_multiple_of(2))?;
     blocks::decoder(b, &s)
+}
+
+/// The rotary embedding where the configuration has no parameters of it: plain frequencies where it is `None`.
+fn default_yarn(config: &Config<'_>) -> Result<Option<Stretch>, ModelError> {
+    const SCALING: &str = "rope_scaling";
+    let yarn = Stretch { factor: 32.0, original: 4096.0 };
+    if config.get("rope_parameters").is_some() || !config.is_null(SCALING) {
+        return Ok(Some(yarn));
+    }
+    match config.transformers_version()? {
+        Some((4, _)) => Ok(None),
+        _ => Err(config.error(format!(
+            "`{SCALING}` is null: transformers 4 takes plain frequencies, transformers 5 the rotary embedding \"yarn\" with \
+             a factor of {} and an original length of {}; for the latter remove the key, for the former set \
+             `rope_parameters` to {{\"rope_type\": \"default\"}}",
+            yarn.factor, yarn.original
+        ))),
+    }
 }
 
 /// The experts of each token with the largest scores, whose softmax is the factor of what they give.

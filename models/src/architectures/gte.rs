@@ -2,7 +2,8 @@
 //! feed-forward.
 
 use crate::architecture::{Architecture, Properties};
-use crate::architectures::{bert, nomic_bert, roberta};
+use crate::architectures::{bert, llama, nomic_bert, roberta};
+use crate::checkpoint::config_keys::Only;
 use crate::layers::activation::Activation;
 use crate::layers::blocks::{self, Defaults, Encoded, FeedForward, Projections};
 use crate::layers::builder::Builder;
@@ -15,18 +16,47 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gte",
     class_prefix: "Gte",
     base: "gte",
-    // What the model is called in the checkpoints of its authors.
-    renamed: &[
-        ("embeddings.", "new.embeddings."),
-        ("encoder.", "new.encoder."),
-        ("pooler.", "new.pooler."),
-        ("lm_head.layer_norm", "lm_head.norm"),
+    // The model is `new` in the checkpoints of its authors. The transformers library saves all names with that prefix.
+    other_bases: &["new.gte", "new"],
+    renamed: &[("lm_head.layer_norm", "lm_head.norm")],
+    tasks: nomic_bert::ARCHITECTURE.tasks,
+    keys: &[rope::KEYS, blocks::KEYS, nomic_bert::KEYS],
+    // What configurations of the authors' code may say.
+    only: &[
+        Only::Text("layer_norm_type", "layer_norm"),
+        Only::Off("logn_attention_scale"),
+        Only::On("pack_qkv"),
+        Only::Text("position_embedding_type", "rope"),
+    ],
+    irrelevant_keys: &[
+        // How the authors' code computes the same.
+        "unpad_inputs",
+        "use_memory_efficient_attention",
+        // Of scores that are refused.
+        "logn_attention_clip1",
     ],
     // Heads of other tasks.
-    unused_tensors: &["pooler.", "new.pooler.", "lm_head.", "classifier."],
+    unused_tensors: &["pooler.", "lm_head.", "classifier."],
+    gguf: None,
     build,
-    ..nomic_bert::ARCHITECTURE
+    ..llama::ARCHITECTURE
 };
+
+/// The same, as its authors' code calls it.
+pub(crate) const NEW: Architecture =
+    Architecture { model_type: "new", class_prefix: "New", build: build_new, ..ARCHITECTURE };
+
+fn build_new(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
+    const THETA: &str = "rope_theta";
+    match b.config.get(THETA) {
+        Some(_) => build(b, task),
+        None => Err(b.config.error(format!(
+            "`{THETA}` is missing: models of the type `{}` have no default that planish knows; set it to the base of the \
+             rotary frequencies that the model was trained with",
+            NEW.model_type
+        ))),
+    }
+}
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let defaults = Defaults { vocab_size: 250_048, max_position_embeddings: 8192, ..nomic_bert::DEFAULTS };

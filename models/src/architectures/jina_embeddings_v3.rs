@@ -2,7 +2,7 @@
 //! with rotary embedding.
 
 use crate::architecture::{Architecture, Properties};
-use crate::architectures::{bert, nomic_bert, roberta};
+use crate::architectures::{bert, llama, nomic_bert, roberta};
 use crate::layers::blocks::{self, Defaults, Encoded, FeedForward, Projections};
 use crate::layers::builder::Builder;
 use crate::layers::encoder;
@@ -15,10 +15,13 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "JinaEmbeddingsV3",
     base: "roberta",
     tasks: encoder::TASKS,
+    keys: &[rope::KEYS, blocks::KEYS, nomic_bert::KEYS],
+    irrelevant_keys: &[],
     // Heads of other tasks.
     unused_tensors: &["pooler.", "lm_head.", "classifier.", "qa_outputs."],
     build,
-    ..nomic_bert::ARCHITECTURE
+    gguf: None,
+    ..llama::ARCHITECTURE
 };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {

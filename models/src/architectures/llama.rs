@@ -12,9 +12,11 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "llama",
     class_prefix: "Llama",
     base: "model",
+    other_bases: &[],
     renamed: &[],
     tasks: &[Task::TextGeneration],
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["attention_bias", "hidden_act", "mlp_bias", "rms_norm_eps"]],
+    older_keys: &[],
     only: &[],
     // Cuts products into pieces, as they were trained: same result.
     irrelevant_keys: &["pretraining_tp"],

@@ -96,6 +96,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     modernbert::ARCHITECTURE,
     mpnet::ARCHITECTURE,
     nemotron::ARCHITECTURE,
+    gte::NEW,
     nomic_bert::ARCHITECTURE,
     olmo2::ARCHITECTURE,
     olmo3::ARCHITECTURE,

@@ -21,6 +21,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "modernbert",
     class_prefix: "ModernBert",
     base: "model",
+    other_bases: &[],
     renamed: &[],
     tasks: encoder::TASKS,
     keys: &[
@@ -44,6 +45,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
             "pad_token_id",
         ],
     ],
+    older_keys: &[],
     only: &[],
     irrelevant_keys: &[
         // Training.

@@ -3,6 +3,8 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::{bert, llama};
+use crate::checkpoint::config::Config;
+use crate::checkpoint::config_keys::Only;
 use crate::layers::activation::Activation;
 use crate::layers::blocks::{self, Around, Defaults, Encoded, FeedForward, Projections, Settings};
 use crate::layers::builder::Builder;
@@ -16,9 +18,55 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "nomic_bert",
     class_prefix: "NomicBert",
     base: "nomic_bert",
+    // In the checkpoints of its authors.
+    other_bases: &["bert"],
     tasks: &[Task::FeatureExtraction, Task::FillMask, Task::TextClassification, Task::TokenClassification],
-    keys: &[rope::KEYS, blocks::KEYS, KEYS],
-    irrelevant_keys: &[],
+    keys: &[rope::KEYS, blocks::KEYS, KEYS, &[GATED]],
+    older_keys: &[
+        ("layer_norm_epsilon", "layer_norm_eps"),
+        ("n_embd", "hidden_size"),
+        ("n_head", "num_attention_heads"),
+        ("n_inner", "intermediate_size"),
+        ("n_layer", "num_hidden_layers"),
+        ("n_positions", "max_position_embeddings"),
+        ("rotary_emb_base", "rope_theta"),
+    ],
+    // What configurations of the authors' code may say.
+    only: &[
+        Only::False("causal"),
+        Only::False("mlp_fc1_bias"),
+        Only::False("mlp_fc2_bias"),
+        Only::False("parallel_block"),
+        Only::False("prenorm"),
+        Only::False("qkv_proj_bias"),
+        Only::One("rotary_emb_fraction"),
+        Only::False("rotary_emb_interleaved"),
+        Only::Off("rotary_emb_scale_base"),
+        Only::Off("rotary_scaling_factor"),
+        Only::False("scale_attn_by_inverse_layer_idx"),
+        Only::On("scale_attn_weights"),
+        Only::False("use_rms_norm"),
+    ],
+    irrelevant_keys: &[
+        // How the authors' code computes the same.
+        "dense_seq_output",
+        "fused_bias_fc",
+        "fused_dropout_add_ln",
+        "reorder_and_upcast_attn",
+        "use_flash_attn",
+        "use_xentropy",
+        // What `vocab_size` was rounded up to.
+        "pad_vocab_size_multiple",
+        // Of settings that are refused.
+        "max_trained_positions",
+        "parallel_block_tied_norm",
+        // Heads of other tasks.
+        "summary_activation",
+        "summary_first_dropout",
+        "summary_proj_to_labels",
+        "summary_type",
+        "summary_use_proj",
+    ],
     // Heads of other tasks.
     unused_tensors: &["pooler.", "cls.", "classifier."],
     gguf: None,
@@ -50,8 +98,33 @@ pub(crate) fn read(b: &Builder<'_>, defaults: &Defaults, norms: [&'static str; 2
     Ok(s)
 }
 
+/// The key of the feed-forward in configurations of the authors' code.
+const GATED: &str = "activation_function";
+
+/// The activation that the authors' code has in a feed-forward of a name, where the configuration has one.
+fn gated(config: &Config<'_>) -> Result<Option<Activation>, ModelError> {
+    const ACTIVATION: &str = "hidden_act";
+    let Some(value) = config.get(GATED) else { return Ok(None) };
+    let name = match value.as_str() {
+        Some("glu") => "sigmoid",
+        Some("swiglu") => "silu",
+        Some("geglu") => "gelu",
+        _ => {
+            let expected = "\"glu\", \"swiglu\" or \"geglu\": the feed-forward of the graph has a gate";
+            return Err(config.unexpected(GATED, value, expected));
+        }
+    };
+    let other = config.text(ACTIVATION, name)?;
+    match other == name {
+        true => Activation::named(config, GATED, name).map(Some),
+        false => Err(config
+            .error(format!("`{GATED}` is {value}, whose activation is {name}, but `{ACTIVATION}` is \"{other}\""))),
+    }
+}
+
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = read(b, &DEFAULTS, ["norm1", "norm2"])?;
+    s.activation = gated(b.config)?.unwrap_or(s.activation);
     (s.names.layers, s.names.attention, s.names.output) = ("encoder.layers", "attn", "out_proj");
     s.projections = Projections::Packed("Wqkv");
     s.feed_forward = FeedForward::Gated { gate: "fc12", up: "fc11", down: "fc2" };

@@ -17,6 +17,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "opt",
     class_prefix: "OPT",
     base: "model",
+    other_bases: &[],
     renamed: &[],
     tasks: &[Task::TextGeneration],
     keys: &[
@@ -36,6 +37,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
             "word_embed_proj_dim",
         ],
     ],
+    older_keys: &[],
     only: &[Only::Off("scale_embeddings"), Only::On("learned_embeddings")],
     // Training.
     irrelevant_keys: &["activation_dropout", "init_std", "layerdrop"],

@@ -14,7 +14,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     base: "rembert",
     keys: &[bert::KEYS, &["input_embedding_size", "output_embedding_size"]],
     only: &[encoder::NO_DECODER],
-    irrelevant_keys: &["classifier_dropout_prob"],
+    // Dropout, and the size of embeddings by a name that is not read.
+    irrelevant_keys: &["classifier_dropout_prob", "embedding_dropout_prob", "embedding_size"],
     build,
     ..bert::ARCHITECTURE
 };

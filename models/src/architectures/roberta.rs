@@ -17,9 +17,11 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "roberta",
     class_prefix: "Roberta",
     base: "roberta",
+    other_bases: &[],
     renamed: &[],
     tasks: encoder::TASKS,
     keys: &[bert::KEYS],
+    older_keys: &[],
     only: bert::ONLY,
     irrelevant_keys: &[],
     // Buffers, then heads of other tasks.

@@ -16,6 +16,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "t5",
     class_prefix: "T5",
     base: "transformer",
+    other_bases: &[],
     renamed: &[],
     tasks: seq2seq::TASKS,
     keys: &[&[
@@ -39,6 +40,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "tie_word_embeddings",
         "vocab_size",
     ]],
+    older_keys: &[],
     only: &[],
     irrelevant_keys: &[
         // Training.

@@ -17,6 +17,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "vit",
     class_prefix: "ViT",
     base: "vit",
+    other_bases: &[],
     renamed: RENAMED,
     tasks: &[Task::FeatureExtraction, Task::ImageClassification],
     keys: &[&[
@@ -34,6 +35,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "pooler_output_size",
         "qkv_bias",
     ]],
+    older_keys: &[],
     only: &[],
     // Of the head that reconstructs images.
     irrelevant_keys: &["encoder_stride"],

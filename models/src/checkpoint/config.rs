@@ -47,6 +47,8 @@ impl fmt::Display for Size {
 pub(crate) struct Config<'a> {
     path: PathBuf,
     values: &'a Map<String, Value>,
+    /// Older names of keys, and the names that they are read under.
+    older_keys: &'static [(&'static str, &'static str)],
     asked: RefCell<BTreeSet<&'static str>>,
     /// Sizes that the file does not give.
     defaults: RefCell<Vec<Size>>,
@@ -59,10 +61,51 @@ impl<'a> Config<'a> {
         Self {
             path: checkpoint.config_path(),
             values: checkpoint.config(),
+            older_keys: &[],
             asked: RefCell::default(),
             defaults: RefCell::default(),
             warnings: RefCell::default(),
         }
+    }
+
+    /// Reads keys under older names too.
+    ///
+    /// # Errors
+    /// When the file has a key under two names, with values that differ.
+    pub(crate) fn read_older_keys(
+        &mut self,
+        older_keys: &'static [(&'static str, &'static str)],
+    ) -> Result<(), ModelError> {
+        self.older_keys = older_keys;
+        for &(older, key) in older_keys {
+            let [Some(first), Some(second)] = [older, key].map(|key| self.given(key)) else { continue };
+            // 1000 and 1000.0 are one number.
+            let same_number = first.as_f64().is_some() && first.as_f64() == second.as_f64();
+            if first != second && !same_number {
+                return Err(self.error(format!(
+                    "`{older}` is {}, but `{key}` is {}: both name the same setting",
+                    brief(first),
+                    brief(second)
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The name that the file has for a key.
+    fn spelled<'k>(&self, key: &'k str) -> &'k str {
+        let older = self.older_keys.iter().find(|(older, newer)| *newer == key && self.given(older).is_some());
+        older.filter(|_| self.given(key).is_none()).map_or(key, |(older, _)| older)
+    }
+
+    /// The value that the file has for this very key; null counts as absent.
+    fn given(&self, key: &str) -> Option<&'a Value> {
+        self.values.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The value of a key under any of its names, null too.
+    fn value(&self, key: &str) -> Option<&'a Value> {
+        self.values.get(self.spelled(key))
     }
 
     /// Records a warning about the file.
@@ -86,18 +129,18 @@ impl<'a> Config<'a> {
 
     /// An error about the value of a key.
     pub(crate) fn unexpected(&self, key: &str, value: &Value, expected: &str) -> ModelError {
-        self.error(format!("`{key}` is {}, expected {expected}", brief(value)))
+        self.error(format!("`{}` is {}, expected {expected}", self.spelled(key), brief(value)))
     }
 
     /// The value of a key; null counts as absent.
     pub(crate) fn get(&self, key: &'static str) -> Option<&'a Value> {
         self.asked.borrow_mut().insert(key);
-        self.values.get(key).filter(|v| !v.is_null())
+        self.value(key).filter(|v| !v.is_null())
     }
 
     /// Whether the file has the key with the value null.
     pub(crate) fn is_null(&self, key: &str) -> bool {
-        self.values.get(key).is_some_and(Value::is_null)
+        self.value(key).is_some_and(Value::is_null)
     }
 
     /// Major and minor version of the transformers library that wrote the file, if the file says it.
@@ -131,7 +174,8 @@ impl<'a> Config<'a> {
         let mut found: Option<Size> = None;
         for &key in keys {
             self.get(key);
-            let Some(value) = self.values.get(key) else { continue };
+            let Some(value) = self.value(key) else { continue };
+            let key = self.spelled(key);
             let number = value.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| (1..=MAX_SIZE).contains(n));
             let number =
                 number.ok_or_else(|| self.unexpected(key, value, &format!("an integer from 1 to {MAX_SIZE}")))?;
@@ -149,7 +193,7 @@ impl<'a> Config<'a> {
     pub(crate) fn optional_size(&self, key: &'static str, default: Option<usize>) -> Result<Option<usize>, ModelError> {
         match self.get(key) {
             Some(_) => Ok(self.given_size(&[key])?.map(|size| size.value)),
-            None if self.values.contains_key(key) => Ok(None),
+            None if self.value(key).is_some() => Ok(None),
             None => Ok(default),
         }
     }
@@ -172,7 +216,7 @@ impl<'a> Config<'a> {
     pub(crate) fn optional_positive(&self, key: &'static str, default: Option<f64>) -> Result<Option<f64>, ModelError> {
         match self.get(key) {
             Some(_) => self.positive(key, 1.0).map(Some),
-            None if self.values.contains_key(key) => Ok(None),
+            None if self.value(key).is_some() => Ok(None),
             None => Ok(default),
         }
     }
@@ -193,7 +237,7 @@ impl<'a> Config<'a> {
     pub(crate) fn token(&self, key: &'static str, default: i64, vocabulary: Size) -> Result<Option<i64>, ModelError> {
         let in_vocabulary = |id: &i64| (0..vocabulary.signed()).contains(id);
         match self.get(key) {
-            None if self.values.contains_key(key) => Ok(None),
+            None if self.value(key).is_some() => Ok(None),
             None => Ok(Some(default).filter(in_vocabulary)),
             Some(value) => match value.as_i64().filter(in_vocabulary) {
                 None if value.as_i64() == Some(-1) => Ok(None),

@@ -99,6 +99,8 @@ pub(crate) enum Only {
     False(&'static str),
     /// Absent, null or true.
     On(&'static str),
+    /// Absent, null or the number 1.
+    One(&'static str),
     /// Absent, null or a text.
     Text(&'static str, &'static str),
 }
@@ -106,7 +108,7 @@ pub(crate) enum Only {
 impl Only {
     pub(crate) fn key(&self) -> &'static str {
         match self {
-            Only::Off(key) | Only::False(key) | Only::On(key) | Only::Text(key, _) => key,
+            Only::Off(key) | Only::False(key) | Only::On(key) | Only::One(key) | Only::Text(key, _) => key,
         }
     }
 }

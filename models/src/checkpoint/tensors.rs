@@ -10,7 +10,7 @@ use planish_ir::{DType, Origin, Weight, WeightSource};
 
 use crate::checkpoint::config::Size;
 use crate::checkpoint::quantized::{Dequantized, Layer, Quantization};
-use crate::{Checkpoint, ModelError};
+use crate::{Architecture, Checkpoint, ModelError};
 
 /// How many names a message about a missing tensor offers.
 const SUGGESTIONS: usize = 3;
@@ -20,8 +20,8 @@ const COMPARE_BYTES: usize = 1 << 20;
 
 pub(crate) struct Tensors<'a> {
     checkpoint: &'a Checkpoint,
-    /// The prefix of the names of the base model: `bert.`, or empty if it was saved alone.
-    prefix: String,
+    /// The prefixes of the names of the base model, such as `bert.`, and of modules around it; none if it was saved alone.
+    prefixes: Vec<String>,
     /// Parts of names, and what they may be instead.
     renamed: &'static [(&'static str, &'static str)],
     /// Names as stored.
@@ -32,27 +32,35 @@ pub(crate) struct Tensors<'a> {
 }
 
 impl<'a> Tensors<'a> {
-    /// The tensors of a checkpoint whose base model goes by a name such as `bert`.
+    /// The tensors of a checkpoint of an architecture.
     pub(crate) fn new(
         checkpoint: &'a Checkpoint,
-        base: &str,
-        renamed: &'static [(&'static str, &'static str)],
+        architecture: &Architecture,
         quantization: Option<Quantization>,
     ) -> Self {
-        let prefix = format!("{base}.");
-        let prefixed = checkpoint.tensor_names().any(|name| name.starts_with(&prefix));
-        let prefix = if prefixed { prefix } else { String::new() };
-        Self { checkpoint, prefix, renamed, used: BTreeSet::new(), quantization, lost_codes: Vec::new() }
+        let bases = [architecture.base].into_iter().chain(architecture.other_bases.iter().copied());
+        let is_there = |prefix: &String| checkpoint.tensor_names().any(|name| name.starts_with(prefix));
+        let prefixes = bases.map(|base| format!("{base}.")).filter(is_there).collect();
+        let (renamed, used) = (architecture.renamed, BTreeSet::new());
+        Self { checkpoint, prefixes, renamed, used, quantization, lost_codes: Vec::new() }
+    }
+
+    /// The prefix of the names of the base model, empty if it was saved alone.
+    fn prefix(&self) -> &str {
+        self.prefixes.first().map_or("", String::as_str)
     }
 
     /// The stored name of a tensor; of the weight of a quantized layer, the name that it would have.
     fn find(&self, name: &str) -> Option<String> {
         let is_there = |name: &str| self.checkpoint.tensor(name).is_some() || self.quantized_module(name).is_some();
         let stored = |name: String| is_there(&name).then_some(name);
-        let either = |name: &str| stored(format!("{}{name}", self.prefix)).or_else(|| stored(name.to_owned()));
-        either(name).or_else(|| {
+        let any = |name: &str| {
+            let prefixed = self.prefixes.iter().find_map(|prefix| stored(format!("{prefix}{name}")));
+            prefixed.or_else(|| stored(name.to_owned()))
+        };
+        any(name).or_else(|| {
             let other = self.renamed.iter().fold(name.to_owned(), |name, (from, to)| name.replace(from, to));
-            if other == name { None } else { either(&other) }
+            if other == name { None } else { any(&other) }
         })
     }
 
@@ -180,9 +188,9 @@ impl<'a> Tensors<'a> {
     fn missing(&self, names: &[&str]) -> ModelError {
         let name = names.first().copied().unwrap_or_default();
         // Modules of the base model are below the prefix, heads beside it.
-        let sibling = format!("{}{}.", self.prefix, name.split('.').next().unwrap_or_default());
+        let sibling = format!("{}{}.", self.prefix(), name.split('.').next().unwrap_or_default());
         let in_base = self.checkpoint.tensor_names().any(|name| name.starts_with(&sibling));
-        let wanted = if in_base { format!("{}{name}", self.prefix) } else { name.to_owned() };
+        let wanted = if in_base { format!("{}{name}", self.prefix()) } else { name.to_owned() };
         let mut scored: Vec<(usize, &str)> =
             self.checkpoint.tensor_names().map(|name| (similarity(name, &wanted), name)).collect();
         scored.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
@@ -195,11 +203,11 @@ impl<'a> Tensors<'a> {
         ModelError::MissingTensor { name: wanted, path: self.checkpoint.weights_path().to_owned(), hint }
     }
 
-    /// Stored names that were not used and do not begin with one of `known` (the base model's
-    /// prefix aside), or end with one that begins with a dot.
+    /// Stored names that were not used and do not begin with one of `known` (prefixes
+    /// aside), or end with one that begins with a dot.
     pub(crate) fn unused(&self, known: &[&str]) -> Vec<&'a str> {
         let expected = |name: &str| {
-            let name = name.strip_prefix(&self.prefix).unwrap_or(name);
+            let name = self.prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
             known.iter().any(|k| if k.starts_with('.') { name.ends_with(k) } else { name.starts_with(k) })
         };
         self.checkpoint.tensor_names().filter(|name| !self.used.contains(*name) && !expected(name)).collect()

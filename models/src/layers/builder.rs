@@ -12,7 +12,7 @@ use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::quantized::Quantization;
 use crate::checkpoint::tensors::Tensors;
 use crate::names::{self, Named};
-use crate::{Checkpoint, IdRange, ModelError, Part};
+use crate::{Architecture, Checkpoint, IdRange, ModelError, Part};
 
 pub(crate) use crate::names::{BATCH, PAST, SEQUENCE};
 
@@ -30,18 +30,17 @@ pub(crate) struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// An empty graph of a checkpoint whose base model goes by a name such as `bert`.
+    /// An empty graph of a checkpoint of an architecture.
     pub(crate) fn new(
         checkpoint: &'a Checkpoint,
         config: &'a Config<'a>,
-        base: &str,
-        renamed: &'static [(&'static str, &'static str)],
+        architecture: &Architecture,
         quantization: Option<Quantization>,
     ) -> Self {
         Self {
             graph: Graph::new(checkpoint.name()),
             config,
-            tensors: Tensors::new(checkpoint, base, renamed, quantization),
+            tensors: Tensors::new(checkpoint, architecture, quantization),
             warnings: Vec::new(),
             id_ranges: Vec::new(),
             parts: Vec::new(),

@@ -8,6 +8,7 @@
     reason = "this is a test"
 )]
 
+mod authors;
 mod checkpoints;
 mod configs;
 mod decoders;

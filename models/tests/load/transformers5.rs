@@ -29,7 +29,7 @@ fn rotary() -> Vec<String> {
 fn as_transformers_4(name: &str) -> Draft {
     let draft = Draft::of(name);
     let dtype = draft.config["dtype"].clone();
-    let mut draft = draft.without("dtype").with("torch_dtype", dtype);
+    let mut draft = draft.without("dtype").with("torch_dtype", dtype).with("transformers_version", json!("4.57.6"));
     if !LISTED.contains(&name) {
         draft = draft.without("layer_types");
     }

@@ -15,7 +15,7 @@ use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::{Builder, SEQUENCE};
 
-pub(crate) use parameters::{Defaults, KEYS, Layers, SHARED_KEYS};
+pub(crate) use parameters::{Defaults, KEYS, Layers, SHARED_KEYS, Stretch};
 
 /// The module of the embedding that all layers have.
 pub(crate) const MODULE: &str = "rotary_emb";
@@ -33,6 +33,8 @@ pub(crate) struct Rope {
 enum Frequencies {
     /// The same at all lengths.
     Fixed(Vec<f64>),
+    /// The same at all lengths, in a weight.
+    Stored(ValueId),
     /// Stretched with the length: "dynamic".
     Stretched {
         /// The frequencies up to the original length.
@@ -101,6 +103,7 @@ impl Frequencies {
         let name = &at("inv_freq");
         match self {
             Self::Fixed(frequencies) => Ok(vector(b, name, frequencies)),
+            Self::Stored(frequencies) => Ok(*frequencies),
             Self::Stretched { plain, factor, original } => {
                 // The base grows with `factor * length / original - (factor - 1)`, 1 at the original
                 // length, to the power of `size / (size - 2)`: exponents for `last`, which is `length - 1`.

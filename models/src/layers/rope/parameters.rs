@@ -1,6 +1,7 @@
 //! The rotary embedding in `config.json`: `rope_parameters`, or before transformers 5
 //! `rope_theta` and `rope_scaling`.
 
+use planish_ir::ValueId;
 use serde_json::{Map, Value};
 
 use super::{Frequencies, Rope, scaling};
@@ -22,6 +23,9 @@ const LAYER_TYPES: [&str; 2] = ["full_attention", "sliding_attention"];
 const OTHER_KEYS: &[&str] = &["rope_type", "type", "rope_theta", "partial_rotary_factor", "max_position_embeddings"];
 
 const ORIGINAL: &str = "original_max_position_embeddings";
+
+/// `beta_fast` and `beta_slow` of "yarn" where the configuration does not say.
+const BETAS: [f64; 2] = [32.0, 1.0];
 
 /// The layers that an embedding is of.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,6 +50,14 @@ impl Layers {
     }
 }
 
+/// How far positions are stretched.
+#[derive(Clone, Copy)]
+pub(crate) struct Stretch {
+    pub(crate) factor: f64,
+    /// The length of the original context.
+    pub(crate) original: f64,
+}
+
 /// In what an architecture differs.
 #[derive(Clone, Copy)]
 pub(crate) struct Defaults {
@@ -61,6 +73,8 @@ pub(crate) struct Defaults {
     pub(crate) longrope_names: &'static [&'static str],
     /// The original length where the configuration does not have it at its top level.
     pub(crate) original: Option<f64>,
+    /// The embedding "yarn" where the configuration has no parameters, with bounds between pairs; otherwise plain frequencies.
+    pub(crate) yarn: Option<Stretch>,
     /// Whether the transformers library computes the cache anew where a text of "longrope" outgrows the
     /// original length.
     pub(crate) recomputes: bool,
@@ -75,6 +89,7 @@ impl Default for Defaults {
             part: 1.0,
             longrope_names: &[],
             original: None,
+            yarn: None,
             recomputes: false,
         }
     }
@@ -192,6 +207,11 @@ impl Rope {
         Self { frequencies: Frequencies::Fixed(frequencies), attention_factor: 1.0, longest }
     }
 
+    /// The embedding of all of a head, with stored frequencies: [pairs].
+    pub(crate) fn stored(frequencies: ValueId, longest: Size) -> Self {
+        Self { frequencies: Frequencies::Stored(frequencies), attention_factor: 1.0, longest }
+    }
+
     /// The embedding of heads of some size, in a model whose configuration names its longest text.
     pub(crate) fn read(config: &Config<'_>, size: Size, longest: Size, defaults: Defaults) -> Result<Self, ModelError> {
         let parameters = Parameters::read(config, defaults.layers)?;
@@ -199,6 +219,14 @@ impl Rope {
         let theta = parameters.number("rope_theta")?.unwrap_or(theta);
         let pairs = pairs(&parameters, size, defaults.part)?;
         let plain: Vec<f64> = (0..pairs).map(|i| theta.powf(-(i as f64) / pairs as f64)).collect();
+        if let Some(Stretch { factor, original }) = defaults.yarn.filter(|_| parameters.values.is_none()) {
+            let yarn = scaling::Yarn { theta, factor, original, betas: BETAS, truncate: false };
+            return Ok(Self {
+                frequencies: Frequencies::Fixed(yarn.frequencies(&plain)),
+                attention_factor: scaling::yarn_attention_factor(factor, None),
+                longest: stretched(longest, original, factor),
+            });
+        }
         // What is beside the other parameters counts before what is among them.
         let original = match config.get(ORIGINAL) {
             Some(_) => Some(config.positive(ORIGINAL, 1.0)?),
@@ -290,7 +318,8 @@ fn yarn(
         return Err(parameters.config.error("the rotary embedding \"yarn\" needs a `rope_theta` other than 1"));
     }
     let factor = parameters.number("factor")?.unwrap_or(longest.value as f64 / original);
-    let betas = [parameters.number("beta_fast")?.unwrap_or(32.0), parameters.number("beta_slow")?.unwrap_or(1.0)];
+    let betas =
+        [parameters.number("beta_fast")?.unwrap_or(BETAS[0]), parameters.number("beta_slow")?.unwrap_or(BETAS[1])];
     let truncate = parameters.boolean("truncate", true)?;
     // Zero is as good as absent, and one counts with the other only.
     let is_set = |key: &&str| parameters.get(key).is_some_and(|value| value.as_f64() != Some(0.0));
