@@ -106,11 +106,10 @@ fn gated(config: &Config<'_>) -> Result<Option<Activation>, ModelError> {
     const ACTIVATION: &str = "hidden_act";
     let Some(value) = config.get(GATED) else { return Ok(None) };
     let name = match value.as_str() {
-        Some("glu") => "sigmoid",
         Some("swiglu") => "silu",
         Some("geglu") => "gelu",
         _ => {
-            let expected = "\"glu\", \"swiglu\" or \"geglu\": the feed-forward of the graph has a gate";
+            let expected = "\"swiglu\" or \"geglu\": the feed-forward of the graph has a gate";
             return Err(config.unexpected(GATED, value, expected));
         }
     };
