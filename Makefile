@@ -54,10 +54,12 @@ help: ## list the targets
 
 # The build script of trtx-sys watches headers that it writes itself. Cargo finds them newer than the script's run, and so runs it and
 # builds what depends on it at each call, unless the headers are older.
+OLD_HEADERS = find $(TARGET_DIR)/*/build/trtx-sys-*/out -name '*.h' -exec touch -d @0 {} + 2>/dev/null || true
+
 .PHONY: deps
 deps: ## fetch the pinned ONNX Runtime, TensorRT-RTX, libclang and MiniLM into .deps/ (nothing to do when they are there)
 	@python3 tools/deps.py $(DEPS_FLAGS)
-	@find $(TARGET_DIR)/*/build/trtx-sys-*/out -name '*.h' -exec touch -d @0 {} + 2>/dev/null || true
+	@$(OLD_HEADERS)
 
 .PHONY: build
 build: deps ## build the release binary
@@ -68,7 +70,7 @@ test: export PLANISH_SKIPPED_TESTS := $(SKIPPED_TESTS)
 test: deps ## run all tests, and list those that cannot run on this machine
 	@rm -f $(SKIPPED_TESTS)
 	@if cargo nextest --version >/dev/null 2>&1; \
-	then cargo nextest run --workspace $(CARGO_FLAGS) && cargo test --workspace --doc $(CARGO_FLAGS); \
+	then cargo nextest run --workspace $(CARGO_FLAGS) && { $(OLD_HEADERS); } && cargo test --workspace --doc $(CARGO_FLAGS); \
 	else cargo test --workspace $(CARGO_FLAGS); fi
 	@touch $(SKIPPED_TESTS); echo "$$(wc -l < $(SKIPPED_TESTS)) skipped on this machine"; sort $(SKIPPED_TESTS)
 
