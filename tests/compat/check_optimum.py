@@ -53,6 +53,8 @@ KNOWN = {
     "glm4": SHARED_KEYS,
     "gte": UNKNOWN,
     "jina-v3": UNKNOWN,
+    # Its class for feature extraction passes no other inputs than those of BERT.
+    "layoutlm": "Input bbox is required by model but not provided",
     "llama-dynamic": OWN_HEAD_SIZE,
     "llama-yarn": OWN_HEAD_SIZE,
     "nomic-bert": UNKNOWN,
