@@ -280,9 +280,6 @@ impl Resolver<'_> {
                 return refuse(format!("{option} is not for target {target}, which {why}"));
             }
         }
-        if is_fp8 && splits {
-            return refuse(format!("columns of --fp8 cannot be split: leave {} out", option("split_columns")));
-        }
         if self.dynamic && target.quantized != QuantizedForm::IntegerProducts {
             return refuse(format!("{} is for target ort; target {target} needs fixed scales", option("dynamic")));
         }

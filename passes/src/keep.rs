@@ -1,6 +1,6 @@
 //! What of a graph keeps another type than the rest.
 
-use planish_ir::{Graph, Value};
+use planish_ir::{Graph, Origin, Value};
 use regex::Regex;
 
 /// What keeps another type than the rest. Of the entries that name something the last one counts.
@@ -76,12 +76,20 @@ impl Named {
     /// Whether it is of names, and one of these values has such a name or origin.
     pub(crate) fn any<'g>(&self, mut values: impl Iterator<Item = &'g Value>) -> bool {
         match self {
-            Self::Names(pattern) => {
-                values.any(|value| pattern.is_match(&value.name) || pattern.is_match(&value.origin.to_string()))
-            }
+            Self::Names(pattern) => values.any(|value| is_named(value, pattern)),
             Self::Head | Self::Table => false,
         }
     }
+}
+
+/// Whether the name of a value matches, or that of the tensor, the node or the module that it came from.
+fn is_named(value: &Value, pattern: &Regex) -> bool {
+    let origin = match &value.origin {
+        Origin::Tensor { name, .. } | Origin::Node { name, .. } => Some(name),
+        Origin::Module(path) => Some(path),
+        Origin::Config(_) | Origin::Unknown => None,
+    };
+    pattern.is_match(&value.name) || origin.is_some_and(|name| pattern.is_match(name))
 }
 
 /// The names of the operators and weights of a graph, by their results.
@@ -93,11 +101,26 @@ pub fn names(graph: &Graph) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use planish_ir::text::{no_files, parse};
+    use planish_ir::{DType, Weight};
 
     use super::*;
 
     fn names(pattern: &str, ty: KeptType) -> Exception {
         Exception { of: Named::Names(Regex::new(pattern).unwrap()), ty, reason: pattern.to_owned() }
+    }
+
+    #[test]
+    fn the_file_of_a_tensor_is_no_name() {
+        let matches = |origin: &Origin, pattern: &str| {
+            let mut graph = Graph::new("g");
+            let weight = graph.add_weight("w", Weight::scalar(DType::F32, 1.0), origin.clone());
+            names(pattern, KeptType::Float).of.any([graph.value(weight)].into_iter())
+        };
+        let tensor = Origin::Tensor { file: "model.safetensors".into(), name: "layer.weight".into() };
+        assert!(matches(&tensor, "^layer") && matches(&tensor, "^w$"));
+        assert!(matches(&Origin::Module("layer.0".into()), "^layer"));
+        assert!(!matches(&tensor, "safetensors") && !matches(&tensor, "^tensor"));
+        assert!(!matches(&Origin::Unknown, "unknown"));
     }
 
     #[test]

@@ -174,7 +174,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let options = options(&arguments)?;
     let outputs = arguments.reports.outputs().into_iter().chain([("--json", arguments.file())]);
-    overwrites::check(outputs, arguments.files_read(), [])?;
+    // A word of --recipe may be a file.
+    overwrites::check(outputs, arguments.files_read(), arguments.recipe.iter().map(Path::new))?;
     if let Some(path) = arguments.file() {
         files::check_writable(path)?;
     }

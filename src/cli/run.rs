@@ -9,7 +9,7 @@ use planish_data::read_inputs;
 use planish_eval::Tensor;
 
 use super::threads::ThreadArguments;
-use super::{RunOn, note, overwrites, print, terminal};
+use super::{RunOn, Usage, note, overwrites, print, terminal};
 
 /// Run an artifact on inputs from a file of tensors
 ///
@@ -43,6 +43,13 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let outputs = [("--outputs", arguments.outputs.as_deref())];
     overwrites::check(outputs, [arguments.artifact.as_path()], [arguments.inputs.as_path()])?;
+    if let Some(path) = arguments.outputs.as_ref().filter(|path| path.extension().is_some_and(|of| of == "npz")) {
+        let path = path.display();
+        return Err(Usage(format!(
+            "--outputs {path}: tensors are written as safetensors; end the name in .safetensors"
+        ))
+        .into());
+    }
     let artifact = Artifact::open(&arguments.artifact)?;
     let (threads, settings) = arguments.threads.settle(&arguments.run_on);
     let options = RunOptions { part: arguments.part, threads, settings };

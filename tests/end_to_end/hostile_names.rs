@@ -72,6 +72,9 @@ fn outputs_do_not_overwrite_what_is_read() {
     let data = folder.path().join("x.safetensors");
     fs::write(&data, "").unwrap();
     kept(&weights, planish(["calibrate", text(&model), "--data", text(&data), "-o", text(&weights)]), &before);
+    let recipe = folder.path().join("recipe.json");
+    fs::write(&recipe, "{}").unwrap();
+    kept(&recipe, planish(["bench", text(&out), "--recipe", text(&recipe), "--json", text(&recipe)]), b"{}");
     let graph = out.join("model.onnx");
     let before = fs::read(&graph).unwrap();
     kept(&graph, planish(["inspect", text(&out), "--svg", text(&graph)]), &before);

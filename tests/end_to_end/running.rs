@@ -39,6 +39,10 @@ fn run_takes_and_gives_safetensors() {
     assert!(got.iter().zip(&want).all(|(g, w)| (g - w).abs() <= 1e-5), "{got:?} is not {want:?}");
 
     assert_eq!(names(folder.path()), ["inputs.safetensors", "out", "outputs.safetensors"]);
+    let archive = folder.path().join("outputs.npz");
+    planish(["run", text(&out), "--inputs", text(&inputs), "--outputs", text(&archive)])
+        .exits(2, &["tensors are written as safetensors"]);
+    assert!(!archive.exists());
     let shown = planish(["run", text(&out), "--inputs", text(&inputs)]).succeeds().stdout;
     assert!(shown.starts_with("logits: f32[3, 3], from ") && shown.lines().count() == 1, "{shown}");
 }

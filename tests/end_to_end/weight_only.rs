@@ -316,7 +316,7 @@ fn options_that_do_not_go_together_are_refused() {
         &["--recipe zero-points is not for target trt"],
     );
     refused(&["--int4", "--keep", "@table=int8", "--target", "onnx"], &["--keep @table=int8 is not for target onnx"]);
-    refused(&["--int4", "--recipe", "split-columns=4"], &["--recipe split-columns is for --precision int8, fp8"]);
+    refused(&["--int4", "--recipe", "split-columns=4"], &["--recipe split-columns is for --precision int8;"]);
     refused(&["--int4", "--max-loss", "cos=0.99"], &["--max-loss needs data that was held out"]);
     refused(
         &["--int4", "--target", "cuda"],

@@ -128,7 +128,7 @@ pub const NEEDS: &[(&str, For, bool)] = &[
     ("block_size", For::Blocks, false),
     ("zero_points", For::Blocks, false),
     ("dynamic", For::Int8, true),
-    ("split_columns", For::Codes, false),
+    ("split_columns", For::Int8, false),
     ("smooth", For::Int8, false),
     ("max_layer_loss", For::Int8, true),
     ("range", For::Int8, true),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_files::Kind;
-use tokenizers::{PostProcessor, Tokenizer, TruncationParams};
+use tokenizers::{DecodeStreamError, PostProcessor, Tokenizer, TruncationParams};
 
 use super::guard::{Bounds, caught, watched};
 
@@ -122,12 +122,20 @@ impl TextTokenizer {
     }
 
     /// A function of one id after the other that returns what each adds to the text: nothing while
-    /// a character is incomplete.
+    /// a character is incomplete. Bytes that are no UTF-8 become replacement characters.
     pub fn stream(&self) -> impl FnMut(i64) -> Result<String> {
         let mut stream = self.tokenizer.decode_stream(true);
         move |id| {
             let id = u32::try_from(id)?;
-            let piece = caught(|| stream.step(id).map_err(|e| anyhow!("{e}")));
+            let piece = caught(|| match stream.step(id) {
+                // Bytes that are no UTF-8 change how those before them are decoded, whose text is given out already.
+                Err(e) if e.is::<DecodeStreamError>() => {
+                    stream = self.tokenizer.decode_stream(true);
+                    let piece = stream.step(id).map_err(|e| anyhow!("{e}"))?;
+                    Ok(Some(format!("{}{}", char::REPLACEMENT_CHARACTER, piece.unwrap_or_default())))
+                }
+                piece => piece.map_err(|e| anyhow!("{e}")),
+            });
             Ok(piece.with_context(|| format!("the tokenizer {} failed", self.path))?.unwrap_or_default())
         }
     }
@@ -174,6 +182,21 @@ mod tests {
         assert_eq!(beginning("one two   three", 9), "one two");
         assert_eq!(beginning("a 4567890123", 9), "a 4567890", "the only blank is far from the end");
         assert_eq!(beginning("\u{e4}\u{e4}\u{e4}", 3), "\u{e4}");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_replaced_in_a_stream() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokenizer = serde_json::json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+            "pre_tokenizer": null, "post_processor": null,
+            "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]},
+            "model": {"type": "WordLevel", "vocab": {"a": 0, "<0x37>": 1, "<0xFF>": 2}, "unk_token": "a"},
+        });
+        std::fs::write(folder.path().join(TOKENIZER), tokenizer.to_string()).unwrap();
+        let tokenizer = TextTokenizer::open(folder.path()).unwrap();
+        let mut step = tokenizer.stream();
+        assert_eq!([1, 2, 0, 0].map(|id| step(id).unwrap()), ["7", "", "\u{fffd}a", "a"]);
     }
 
     #[test]

@@ -179,8 +179,27 @@ fn every_operator_is_generated() {
         let graph = build(&choices().new_tree(&mut runner).unwrap().current());
         seen.extend(graph.nodes().map(|(_, node)| node.op.mnemonic()));
     }
-    // Random graphs do not have all: passes are compared on them, and are not to see what rounding decides; they are
-    // compiled for all targets, and few run fused operators. Filetests have the others.
+    // What a `foreign` operator computes is not for a graph to know. Passes are compared on random graphs, and a sum in
+    // another order may be a whole step of a code away, or decide which elements are the largest. Random graphs are compiled for
+    // all targets, and few run fused operators: passes make these of random graphs. Filetests have all of these.
+    let left_out = [
+        "argmax",
+        "conv",
+        "experts",
+        "foreign",
+        "top_k",
+        "fake_quantize",
+        "quantize",
+        "quantized_linear",
+        "add_norm",
+        "embedding_norm",
+        "fused_linear",
+        "gated",
+        "rotary_append",
+    ];
+    for mnemonic in Op::mnemonics().filter(|mnemonic| !left_out.contains(mnemonic)) {
+        assert!(seen.contains(&mnemonic), "random graphs have no `{mnemonic}`");
+    }
     let filetests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/filetests");
     let mut texts = String::new();
     for folder in std::fs::read_dir(filetests).unwrap() {
@@ -188,8 +207,8 @@ fn every_operator_is_generated() {
             texts.push_str(&std::fs::read_to_string(file.unwrap().path()).unwrap());
         }
     }
-    for mnemonic in Op::mnemonics().filter(|mnemonic| !seen.contains(mnemonic)) {
-        assert!(texts.contains(&format!(" = {mnemonic}(")), "neither random graphs nor filetests have `{mnemonic}`");
+    for mnemonic in left_out {
+        assert!(texts.contains(&format!(" = {mnemonic}(")), "filetests have no `{mnemonic}`");
     }
 }
 

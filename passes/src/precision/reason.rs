@@ -5,7 +5,7 @@ use std::fmt;
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::BinaryKind;
-use planish_ir::{DType, Graph, Node, Op, Origin, Value, ValueId};
+use planish_ir::{DType, Graph, Node, Op, Value, ValueId};
 use serde::{Deserialize, Serialize};
 
 use super::kind::{Fact, attention_bias};
@@ -103,23 +103,12 @@ pub(super) fn asked(graph: &Graph, node: &Node, precision: &HalfPrecision, match
     for (exception, matched) in precision.keep.0.iter().zip(matched) {
         let Named::Names(pattern) = &exception.of else { continue };
         let weights = node.op.operands().into_iter().filter(|operand| graph.weight(*operand).is_some());
-        if node.outputs.iter().copied().chain(weights).any(|value| is_named(graph, value, pattern)) {
+        if exception.of.any(node.outputs.iter().copied().chain(weights).map(|value| graph.value(value))) {
             *matched = true;
             found = (exception.ty == KeptType::Single).then(|| Reason::Asked(pattern.to_string()));
         }
     }
     found
-}
-
-/// Whether the name of a value, or that of where it came from, matches.
-pub(super) fn is_named(graph: &Graph, value: ValueId, pattern: &regex::Regex) -> bool {
-    let value = graph.value(value);
-    let origin = match &value.origin {
-        Origin::Tensor { name, .. } | Origin::Node { name, .. } => Some(name),
-        Origin::Module(path) => Some(path),
-        Origin::Config(_) | Origin::Unknown => None,
-    };
-    pattern.is_match(&value.name) || origin.is_some_and(|name| pattern.is_match(name))
 }
 
 /// What speaks against half precision.

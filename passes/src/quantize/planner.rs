@@ -151,9 +151,10 @@ impl Settings {
             Some(vec![layer(graph, node)?.0.weight, node.outputs[0]])
         });
         let attentions = attention::named(graph, self).into_iter().map(|(_, values)| values.to_vec());
-        let all: Vec<Vec<ValueId>> = named.chain(attentions).chain(recurrent::named(graph)).collect();
+        let recurrent = recurrent::named(graph).into_iter().filter(|_| self.weights);
+        let all: Vec<Vec<ValueId>> = named.chain(attentions).chain(recurrent).collect();
         let values = self.keep.matched(&all, |of, values| of.any(values.iter().map(|value| graph.value(*value))));
-        let tables = Tables::named(graph);
+        let tables = if self.weights { Tables::named(graph) } else { Vec::new() };
         let tables = self.keep.matched(&tables, |of, (table, uses)| uses.matches(graph, *table, of) || of.is_table());
         values.into_iter().zip(tables).map(|(value, table)| value || table).collect()
     }

@@ -65,11 +65,12 @@ impl WeightSettings {
         }
     }
 
-    /// For each exception, whether it names a weight that a layer or a lookup of a graph takes.
+    /// For each exception, whether it names a weight that a layer of a graph takes, or the table of tokens.
     #[must_use]
     pub fn matched(&self, graph: &Graph) -> Vec<bool> {
         let (heads, tables) = (heads(graph), Found::of(graph).tables);
-        let (order, uses) = uses(graph);
+        let (mut order, uses) = uses(graph);
+        order.retain(|weight| uses[weight].is_planned(tables.contains(weight)));
         self.keep.matched(&order, |named, weight| {
             let own = &uses[weight];
             let is_table = own.layers == 0 && tables.contains(weight);
@@ -117,8 +118,7 @@ impl WeightPlan {
         let weights = order.into_iter().filter_map(|weight| {
             let own = uses.get(&weight)?;
             let is_head = heads.contains(&weight);
-            // Positions and types of tokens are small tables, and stay as they are.
-            if own.layers == 0 && !found.tables.contains(&weight) {
+            if !own.is_planned(found.tables.contains(&weight)) {
                 return None;
             }
             let form = form(graph, weight, own, settings, is_head, target.has_block_operators());
@@ -134,6 +134,11 @@ impl WeightPlan {
 }
 
 impl Uses {
+    /// Whether the weight may be quantized. Positions and types of tokens are small tables, and stay as they are.
+    fn is_planned(&self, is_table_of_tokens: bool) -> bool {
+        self.layers > 0 || is_table_of_tokens
+    }
+
     /// Whether an exception names the weight or a result, or an origin of these.
     pub(in super::super) fn matches(&self, graph: &Graph, weight: ValueId, named: &Named) -> bool {
         named.any(self.results.iter().chain([&weight]).map(|value| graph.value(*value)))
