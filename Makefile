@@ -134,7 +134,7 @@ test-cuda-asan: deps ## run the CUDA kernels on the processor with AddressSaniti
 
 # Both modes of the emulator on all cases. Buffers have allocations of their own in the second one.
 .PHONY: emulator-check
-emulator-check: deps ## search the CUDA kernels for races and for accesses behind the ends of buffers, on the processor
+emulator-check: deps ## search the CUDA kernels for races and for accesses after the ends of buffers, on the processor
 	cargo test --workspace --lib --no-run $(CARGO_FLAGS)
 	set -e; tests=$$(ls -t $(abspath $(TARGET_DIR))/debug/deps/planish_runtimes-* | grep -v '\.d$$' | head -1); \
 	start=$$(date +%s); PLANISH_EMULATOR_RACES=1 $$tests cuda::tests; \

@@ -33,7 +33,7 @@ def load(path, threads):
 
 
 class Step:
-    """One token for each row behind a cache."""
+    """One token for each row after a cache."""
 
     def __init__(self, session, in_place, rows, past, room):
         self.session, self.binding, self.kept = session, session.io_binding(), []

@@ -7,7 +7,7 @@ Both have the same number of threads, poll for work equally long (POLLING micros
 with, and have generated once before anything counts. The models stay loaded, one process each, and take turns within each round:
 a prompt of 128 tokens, then 24 new ones. The order within a round is random. A ratio is the median of the ratios of each round.
 With --busy N, N other processes compute all the time. `free choice` is planish without `spin`: idle threads poll only if all cores
-are free. The last table has fresh processes: the time to load the model, and to the first token behind that.
+are free. The last table has fresh processes: the time to load the model, and to the first token after that.
 --minutes bounds the time: rounds that do not fit are left out, and the table says how many there were.
 Needs the Python environment of tools/weights/requirements.txt.
 """

@@ -30,7 +30,7 @@ from quantization import report, texts
 PARTS = Path(__file__).resolve().parent / "quantization"
 REFERENCE = "Optimum float32"
 BASE = "ONNX Runtime dynamic"
-# Behind the name of a contestant whose idle threads spin, as they do by default in both runtimes.
+# After the name of a contestant whose idle threads spin, as they do by default in both runtimes.
 SPIN = ", threads spin"
 LENGTH = 128  # the most tokens of a text where accuracy is measured
 CALIBRATION_LENGTH = 64  # the tokens of a sample where calibration is measured

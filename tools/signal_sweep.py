@@ -4,7 +4,7 @@
     tools/signal_sweep.py PLANISH MODEL [--runs 500] [--seed 1]
 
 Each run has one of: a place with or without an older artifact; a folder of its own, which is exchanged, or the current
-folder, whose entries are replaced; SIGINT, SIGTERM or SIGHUP; a moment from the start to behind the end, or towards the
+folder, whose entries are replaced; SIGINT, SIGTERM or SIGHUP; a moment from the start to after the end, or towards the
 end, or shortly after the new planish.json was written, which is when the artifact takes its place. Afterwards the place
 must have what it had (exit code 128 + signal) or the whole new artifact (exit code 0), and nothing may be left beside
 it. Anything else is counted, printed and makes the exit code 1. Needs Python 3.9, nothing else.

@@ -64,7 +64,7 @@ pub struct Manifest {
     /// Whether queries, keys and values of attention are cast to float32.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub attention_fp32: bool,
-    /// Whether attention writes new keys and values behind the past, if both are in one buffer.
+    /// Whether attention writes new keys and values after the past, if both are in one buffer.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub cache_in_place: bool,
     /// Whether products with weights of codes round their input to integers of 8 bits.

@@ -67,7 +67,7 @@ impl PartManifest {
         self.inputs.iter().find(|input| input.role == role)
     }
 
-    /// Whether it continues from a cache behind an encoder.
+    /// Whether it continues from a cache after an encoder.
     #[must_use]
     pub fn is_next_step(&self) -> bool {
         self.role == PartRole::NextStep

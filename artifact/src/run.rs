@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// What an error of a run with inputs of these shapes says behind the error of the runtime.
+    /// What an error of a run with inputs of these shapes says after the error of the runtime.
     fn hint(target: Option<&Target>, inputs: &[(&str, &[usize])]) -> String {
         let tensor = |shape: &[usize]| {
             Tensor::from_bytes(DType::F32, shape.to_vec(), &vec![0; 4 * shape.iter().product::<usize>()])

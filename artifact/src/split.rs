@@ -53,7 +53,7 @@ impl Split {
     }
 }
 
-/// As a text has it behind the name of the data set.
+/// As a text has it after the name of the data set.
 impl fmt::Display for Split {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

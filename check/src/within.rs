@@ -162,7 +162,7 @@ impl<T: Trials> Search<'_, T> {
             None => self.trials.evaluate(&made, false)?,
         };
         // A step that made the figures worse goes, where the others meet the limits without it. What the figures of the steps
-        // behind it were before, they are no more.
+        // after it were before, they are no more.
         let mut changed: Option<(usize, Evaluation)> = None;
         let limits = self.limits;
         let harms = |step: &Step| limits.excess(&step.after) >= limits.excess(&step.before);

@@ -21,7 +21,7 @@ struct Array {
     dtype: DType,
     /// The sizes of a sample.
     sizes: Vec<usize>,
-    /// All samples, one behind the other.
+    /// All samples, one after the other.
     bytes: Vec<u8>,
 }
 

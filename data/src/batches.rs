@@ -199,7 +199,7 @@ impl<'a> Batches<'a> {
         if self.divides && pending > 0 {
             add(true, pending);
         }
-        self.coverage.has_more = !texts.behind(add);
+        self.coverage.has_more = !texts.after(add);
         self.coverage.of_split = texts.of_split();
         self.coverage.bad = texts.skipped() as u64;
         Some(self.coverage)

@@ -23,7 +23,7 @@ pub(super) struct Piece {
     sequences: [u64; 2],
     /// The characters that the piece is of.
     pub(super) characters: u64,
-    /// The characters of the text behind the piece.
+    /// The characters of the text after the piece.
     pub(super) cut: u64,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn piece(tokenizer: &TextTokenizer, text: &Text, longest: usize) -> R
     Ok(piece)
 }
 
-/// Whether there is more of a text than spaces behind so many characters of each of its sequences, or more words.
+/// Whether there is more of a text than spaces after so many characters of each of its sequences, or more words.
 fn has_more(text: &Text, read: [u64; 2], words: &[Option<usize>]) -> bool {
     let more = |text: &String, read: u64| text.chars().skip(read as usize).any(|c| !c.is_whitespace());
     match text {

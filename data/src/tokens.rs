@@ -157,8 +157,8 @@ impl Tokens {
         document.next_chunk().map(|chunk| pieces(&self.tokenizer, chunk, self.longest)).transpose()
     }
 
-    /// The inputs that follow from texts, a row each; `first` is the index of the first one. A decoder behind an
-    /// encoder takes the same tokens as the encoder, behind the one that its text begins with.
+    /// The inputs that follow from texts, a row each; `first` is the index of the first one. A decoder after an
+    /// encoder takes the same tokens as the encoder, after the one that its text begins with.
     ///
     /// # Errors
     /// When the tokenizer gave an id that the model does not have.
@@ -189,8 +189,8 @@ impl Tokens {
         }
         let mut decoder_mask = None;
         if let Some((port, start)) = &self.decoder {
-            let behind = |row: &Vec<i64>| [*start].into_iter().chain(row.iter().copied()).take(self.longest).collect();
-            let rows: Vec<Vec<i64>> = rows.iter().map(behind).collect();
+            let after = |row: &Vec<i64>| [*start].into_iter().chain(row.iter().copied()).take(self.longest).collect();
+            let rows: Vec<Vec<i64>> = rows.iter().map(after).collect();
             inputs.push((port.name.clone(), self.matrix(port, &rows, self.pad, false)?));
             decoder_mask = Some(self.matrix(port, &ones(&rows), 0, false)?);
         }

@@ -15,7 +15,7 @@ use super::{
     check, encoder_decoder, load, ready, resume,
 };
 
-/// So many tokens have room behind a conversation, or its oldest messages are left out.
+/// So many tokens have room after a conversation, or its oldest messages are left out.
 const ROOM: usize = 128;
 
 /// What was said, and the model that goes on with it.

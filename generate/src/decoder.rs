@@ -29,7 +29,7 @@ pub(super) struct Decoder {
     caching: bool,
     /// The most columns of prompts that a run reads, where that is asked for.
     prompt_chunk: Option<NonZeroUsize>,
-    /// Whether a run of several columns behind others takes one row only.
+    /// Whether a run of several columns after others takes one row only.
     cache_in_place: bool,
     /// The length of a row at which its cache is no longer valid.
     recompute_at: Option<usize>,
@@ -89,11 +89,11 @@ impl Decoder {
     /// Reads all tokens of all rows, in chunks if their keys do not depend on what follows.
     fn restart(&mut self) -> Result<Vec<(String, RuntimeValue)>> {
         self.cache.clear(self.rows.len())?;
-        self.read_behind(0)
+        self.read_after(0)
     }
 
-    /// Reads the tokens of all rows behind the first `start` columns, which the cache has.
-    fn read_behind(&mut self, mut start: usize) -> Result<Vec<(String, RuntimeValue)>> {
+    /// Reads the tokens of all rows after the first `start` columns, which the cache has.
+    fn read_after(&mut self, mut start: usize) -> Result<Vec<(String, RuntimeValue)>> {
         let columns = self.columns();
         let longest = self.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
         let takes_whole = self.is_engine || self.cache_in_place && self.rows.len() > 1;
@@ -150,7 +150,7 @@ impl Decoder {
         Ok(outputs)
     }
 
-    /// How many of some tokens behind the only row one run reads, so that their keys are as they would be one by one.
+    /// How many of some tokens after the only row one run reads, so that their keys are as they would be one by one.
     fn at_once(&self, tokens: usize) -> usize {
         let before = self.columns();
         match self.length_dependence {
@@ -215,7 +215,7 @@ impl LanguageModel for Decoder {
         }
         self.forget(self.columns() - cached)?;
         self.rows.iter_mut().for_each(|row| row.ids.extend(&prompt[cached..]));
-        let mut outputs = self.read_behind(cached)?;
+        let mut outputs = self.read_after(cached)?;
         Ok((Scores::last(&mut outputs, &self.logits)?, cached))
     }
 

@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn what_followed_the_longest_match_is_found() {
         let text = [1, 2, 3, 9, 2, 3, 8, 7, 1, 2, 3];
-        // Three tokens match at the start, two of them once more behind it.
+        // Three tokens match at the start, two of them once more after it.
         assert_eq!(lookup(4, 3).candidates(&text, 99), [9, 2, 3, 8]);
         assert_eq!(lookup(4, 2).candidates(&text, 99), [8, 7, 1, 2]);
         assert_eq!(lookup(4, 3).candidates(&text, 2), [9, 2]);

@@ -56,8 +56,8 @@ pub trait LanguageModel {
     /// When there is no such row.
     fn step(&mut self, rows: &[usize], ids: &[i64]) -> Result<Scores>;
 
-    /// Reads tokens behind the only row, in one run: the first of them, and as many more as give what they would give one
-    /// by one. There is a row of scores behind each that was read.
+    /// Reads tokens after the only row, in one run: the first of them, and as many more as give what they would give one
+    /// by one. There is a row of scores after each that was read.
     ///
     /// # Errors
     /// When the model does not score several tokens of a run, or fails to run.

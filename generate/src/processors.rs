@@ -245,7 +245,7 @@ mod tests {
         };
         assert_eq!(processed(suppressing(None), &[1], &[]), [NO, 2.0, NO, 4.0, 5.0]);
         assert_eq!(processed(suppressing(None), &[1], &[3]), [NO, 2.0, 3.0, 4.0, 5.0]);
-        // Behind a forced token is the first one to choose.
+        // After a forced token is the first one to choose.
         assert_eq!(processed(suppressing(Some(2)), &[1], &[]), [NO, NO, 0.0, NO, NO]);
         assert_eq!(processed(suppressing(Some(2)), &[1], &[2]), [NO, 2.0, NO, 4.0, 5.0]);
         assert_eq!(processed(suppressing(Some(2)), &[1, 1], &[]), [NO, 2.0, NO, 4.0, 5.0]);

@@ -145,7 +145,7 @@ mod tests {
             let end = ends.iter().filter_map(|end| text.find(end.as_str())).min().unwrap_or(text.len());
             let parts: Vec<&str> = pieces.iter().map(String::as_str).collect();
             let (given, whole) = streamed(&parts, &ends.iter().map(String::as_str).collect::<Vec<_>>());
-            // A string that begins earlier may be complete later than one behind it: the text then ends at the latter.
+            // A string that begins earlier may be complete later than one after it: the text then ends at the latter.
             prop_assert!(whole.len() >= end && text.starts_with(&whole));
             prop_assert_eq!(given.concat(), whole);
         }

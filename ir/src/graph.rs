@@ -25,7 +25,7 @@ pub enum Def {
 /// What flows through the graph: a tensor, in general.
 #[derive(Clone, Debug)]
 pub struct Value {
-    /// Unique in the graph: the name it was given, with a number behind it where that was taken.
+    /// Unique in the graph: the name it was given, with a number after it where that was taken.
     pub name: String,
     /// The name it was given, where that was taken; [`Graph::compact`] returns to it where it has
     /// become free.
@@ -151,7 +151,7 @@ impl Graph {
         self.push_value(name.to_owned(), ty, def, origin)
     }
 
-    /// Adds a value; it takes the name where that is free, and else with a number behind it.
+    /// Adds a value; it takes the name where that is free, and else with a number after it.
     pub(crate) fn push_value(&mut self, name: String, ty: Type, def: Def, origin: Origin) -> ValueId {
         let value = ValueId::from_index(self.values.len());
         let (name, given) = self.names.take(name, value, &self.values);

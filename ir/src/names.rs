@@ -31,7 +31,7 @@ impl Names {
     }
 
     /// Enters `value`, which comes next. Returns the name itself where it is free, and else the name with a number
-    /// behind it, followed by the name itself.
+    /// after it, followed by the name itself.
     pub(crate) fn take(
         &mut self,
         name: String,

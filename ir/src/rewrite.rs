@@ -125,7 +125,7 @@ impl Graph {
         Ok(count)
     }
 
-    /// A rewriter whose new nodes go behind all others.
+    /// A rewriter whose new nodes go after all others.
     pub fn append(&mut self) -> Rewriter<'_> {
         Rewriter { graph: self }
     }

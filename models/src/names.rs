@@ -52,7 +52,7 @@ pub(crate) const SEQUENCE: &str = "sequence_length";
 pub(crate) const PAST: &str = "past_sequence_length";
 /// The encoder's tokens.
 pub(crate) const ENCODER_SEQUENCE: &str = "encoder_sequence_length";
-/// The new tokens of a decoder behind an encoder, and those in its cache.
+/// The new tokens of a decoder after an encoder, and those in its cache.
 pub(crate) const DECODER_SEQUENCE: &str = "decoder_sequence_length";
 pub(crate) const DECODER_PAST: &str = "past_decoder_sequence_length";
 
@@ -84,7 +84,7 @@ const TOKEN_AXIS: usize = 2;
 pub(crate) enum CacheOf {
     /// The attention of a model without an encoder.
     Model,
-    /// The attention of a decoder behind an encoder to its own tokens.
+    /// The attention of a decoder after an encoder to its own tokens.
     Decoder,
     /// The attention of a decoder to the encoder's tokens.
     Encoder,
@@ -114,7 +114,7 @@ impl CacheOf {
 }
 
 /// What an input of a part is called as an input of the model: an output of an earlier part by its name in the model, an input
-/// that it shares with an earlier part by the name of that, and the ids that a decoder reads behind an encoder apart from the
+/// that it shares with an earlier part by the name of that, and the ids that a decoder reads after an encoder apart from the
 /// encoder's.
 #[must_use]
 pub fn input_in_model<'a>(interface: &'a Interface, part: &str, input: &'a str) -> Cow<'a, str> {
@@ -144,7 +144,7 @@ pub fn output_in_model<'a>(interface: &'a Interface, part: &str, output: &'a str
     }
 }
 
-/// The ids that a decoder reads behind an encoder, among the inputs of the model.
+/// The ids that a decoder reads after an encoder, among the inputs of the model.
 pub const DECODER_INPUT_IDS: &str = "decoder_input_ids";
 
 /// What the output of a role is called; absent where no model here has one.

@@ -57,16 +57,16 @@ fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
         return Ok(Outcome::default());
     }
     let uses = graph.use_counts();
-    let (mut value, mut behind) = (logits, Vec::new());
+    let (mut value, mut steps) = (logits, Vec::new());
     while let Some(before) = of_each_token(graph, value).filter(|_| uses[value.index()] == 1) {
-        behind.push(value);
+        steps.push(value);
         value = before;
     }
     let (name, origin) = (graph.value(value).name.clone(), graph.value(value).origin.clone());
     let Some(last) = Weight::numbers(DType::I64, vec![1], &[-1.0]) else { return Ok(Outcome::default()) };
     let indices = graph.add_weight(&format!("{logits_name}.last"), last, Origin::Unknown);
     let mut last = graph.emit(Gather { x: value, indices, axis: TOKENS }, &format!("{name}/last"), origin)?[0];
-    for step in behind.into_iter().rev() {
+    for step in steps.into_iter().rev() {
         let Some(mut op) = graph.producer(step).map(|node| node.op.clone()) else { continue };
         op.visit_operands_mut(&mut |operand| {
             if *operand == value {

@@ -172,7 +172,7 @@ impl Pipeline {
         Ok(stages)
     }
 
-    /// Repeats [`RAISING`] until nothing changes. The passes that run are put behind `stages`.
+    /// Repeats [`RAISING`] until nothing changes. The passes that run are put after `stages`.
     ///
     /// # Errors
     /// When a pass fails or, with verification, breaks an invariant; when there is no end of changes.
@@ -186,7 +186,7 @@ impl Pipeline {
     }
 
     /// Checks the codes of a graph that has been raised, quantizes it, leaves the logits that are asked for, brings it to half precision, each if that is
-    /// asked for, and pads it. The passes that run are put behind `stages`.
+    /// asked for, and pads it. The passes that run are put after `stages`.
     ///
     /// # Errors
     /// When a weight cannot be read or padded or, with verification, an invariant is broken.
@@ -204,7 +204,7 @@ impl Pipeline {
     }
 
     /// Lowers a graph that has been raised to what the target has kernels for: fused operators, where it runs those. The
-    /// passes that run are put behind `stages`.
+    /// passes that run are put after `stages`.
     ///
     /// # Errors
     /// Those of [`Pipeline::raise`], and when the target has no kernel for an operator.
@@ -224,7 +224,7 @@ impl Pipeline {
         }
         run.once(LOWERING)?;
         run.until_nothing_changes(CLEANING)?;
-        // Behind all folding, which would undo it.
+        // After all folding, which would undo it.
         run.once(&[&STORE_HALF, &STORE_ONCE, &CHECK_KERNELS])
     }
 }

@@ -67,7 +67,7 @@ pub enum TokenOrder {
     /// [batch * sequence, features] everywhere.
     BatchMajor,
     /// [sequence * batch, features] up to the last attention without a cache, so that queries, keys and values are
-    /// strided batches of matrices; batch-major behind it.
+    /// strided batches of matrices; batch-major after it.
     SequenceMajor,
 }
 
@@ -125,7 +125,7 @@ pub enum CacheForm {
     /// The results are new tensors, with a copy of the past in them.
     #[default]
     Copy,
-    /// The operator writes behind the past, if a program gives it one buffer for the past and for the result, with room
+    /// The operator writes after the past, if a program gives it one buffer for the past and for the result, with room
     /// for all keys. Given two, it copies the past. The operator is ONNX Runtime's GroupQueryAttention.
     InPlace,
     /// The same, if the operator computes every attention with a cache; a copy otherwise.
@@ -174,7 +174,7 @@ impl CastAttention {
 /// Where the extremes of observed values are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// Directly behind each value, for runtimes that run nodes in the order of the graph.
+    /// Directly after each value, for runtimes that run nodes in the order of the graph.
     Interleaved,
     /// At the end of the graph, the last value first, for runtimes that walk back from the last node that nothing reads
     /// and run first what they meet last.

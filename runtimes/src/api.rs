@@ -107,7 +107,7 @@ pub trait Session {
 
     /// Runs the model once as [`run_bound`](Self::run_bound) does and returns the times of the device; `None` where the
     /// runtime has no clock of a device. With `transfers` such a runtime copies the inputs to the device in front of the run,
-    /// and the outputs to the host behind it.
+    /// and the outputs to the host after it.
     ///
     /// # Errors
     /// As [`run_bound`](Self::run_bound).

@@ -10,7 +10,7 @@ pub(crate) struct SharedLibrary {
     pub(crate) option: &'static str,
     /// The environment variable that does.
     pub(crate) variable: &'static str,
-    /// What wheels and releases call the file, with or without a version behind it.
+    /// What wheels and releases call the file, with or without a version after it.
     pub(crate) file: &'static str,
     /// Its folder below `.deps`.
     pub(crate) folder: &'static str,

@@ -42,7 +42,7 @@ pub enum GraphFileError {
         file: String,
         /// The first byte.
         offset: u64,
-        /// The one behind the last.
+        /// The one after the last.
         end: u64,
         /// The size of the file.
         bytes: u64,

@@ -117,18 +117,18 @@ mod tests {
             total: micros(total),
             own: Duration::ZERO,
         };
-        // An `If` of 10 with two nodes inside, the second of which has one inside; and nodes before and behind it.
+        // An `If` of 10 with two nodes inside, the second of which has one inside; and nodes before and after it.
         let nodes = vec![
             node("inner", 6, 2),
             node("before", 0, 3),
             node("first", 4, 1),
             node("second", 5, 4),
             node("if", 3, 10),
-            node("behind", 13, 5),
+            node("after", 13, 5),
         ];
         let run = RunProfile::nested(micros(20), nodes);
         let times: Vec<(&str, u128)> = run.nodes.iter().map(|n| (n.name.as_str(), n.own.as_micros())).collect();
-        assert_eq!(times, [("before", 3), ("if", 5), ("first", 1), ("second", 2), ("inner", 2), ("behind", 5)]);
+        assert_eq!(times, [("before", 3), ("if", 5), ("first", 1), ("second", 2), ("inner", 2), ("after", 5)]);
         assert_eq!(run.nodes_total(), micros(18));
     }
 }

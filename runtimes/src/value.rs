@@ -164,7 +164,7 @@ fn shortened(data: &Data, size: usize, kept: usize) -> Data {
     kept!(Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64)
 }
 
-/// The first elements of slices of equal length, one behind the other.
+/// The first elements of slices of equal length, one after the other.
 pub(crate) fn beginnings<T: Copy>(all: &[T], size: usize, kept: usize) -> Vec<T> {
     let slices = all.chunks(size.max(1));
     let mut taken = Vec::with_capacity(slices.len() * kept);
@@ -183,7 +183,7 @@ fn take(data: &Data, rows: &[usize], count: usize) -> Option<Data> {
     Some(taken!(Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64))
 }
 
-/// Some of `count` slices of equal length, one behind the other.
+/// Some of `count` slices of equal length, one after the other.
 pub(crate) fn slices<T: Copy>(all: &[T], rows: &[usize], count: usize) -> Option<Vec<T>> {
     let size = all.len().checked_div(count)?;
     if rows.iter().any(|row| *row >= count) {

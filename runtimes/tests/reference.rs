@@ -1,4 +1,4 @@
-//! The reference interpreter behind the runtimes' interface.
+//! The reference interpreter after the runtimes' interface.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, may panic")]
 

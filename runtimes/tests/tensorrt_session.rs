@@ -106,7 +106,7 @@ fn a_context_has_a_configuration_that_leaves_nothing_to_defaults() {
 }
 
 #[test]
-fn a_run_is_recorded_behind_a_run_and_the_question_whether_it_can_be() {
+fn a_run_is_recorded_after_a_run_and_the_question_whether_it_can_be() {
     let fake = Fake::new();
     let mut session = fake.load(KernelSpecialization::Eager).unwrap();
     fake.said();

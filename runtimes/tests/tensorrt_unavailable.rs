@@ -98,7 +98,7 @@ fn a_library_without_a_builder_is_named() {
     assert!(matches!(&error, BuildError::Unavailable(u) if u.reason.contains(expected)), "{error}");
 }
 
-/// Behind the check of the driver nothing of TensorRT is called that would end the process.
+/// After the check of the driver nothing of TensorRT is called that would end the process.
 #[test]
 fn without_a_gpu_the_runtime_is_unavailable() {
     if devices().is_ok() {

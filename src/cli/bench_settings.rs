@@ -102,7 +102,7 @@ impl Keyed for BenchSettings {
             value: "N",
             help: "how many tokens the workload generate adds to each prompt [32]",
             set: |it, _, text| {
-                let least = "the time for a token is that of the tokens behind the first";
+                let least = "the time for a token is that of the tokens after the first";
                 let tokens = whole(text, 2, MOST).map_err(|why| format!("{why}: {least}"))?;
                 it.options.new_tokens = NonZeroUsize::MIN.saturating_add(tokens - 1);
                 Ok(())

@@ -49,7 +49,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
     opset: Option<u32>,
-    /// How a decoder of target ort appends to its cache: copy, or in-place, behind the past, where an input of the cache and its output
+    /// How a decoder of target ort appends to its cache: copy, or in-place, after the past, where an input of the cache and its output
     /// share a buffer [default: copy; for package genai in-place]
     #[arg(long, value_name = "FORM")]
     cache: Option<Cache>,

@@ -145,7 +145,7 @@ mod tests {
         drop(heartbeat);
         while said.try_recv().is_ok() {}
         thread::sleep(Duration::from_millis(50));
-        assert!(said.try_recv().is_err(), "nothing is said behind its end");
+        assert!(said.try_recv().is_err(), "nothing is said after its end");
     }
 
     /// The time is that of the step, whatever is said of how far it is.

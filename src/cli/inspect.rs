@@ -290,8 +290,8 @@ const LARGEST: usize = 8;
 
 fn memory_text(memory: &Memory, arguments: &Arguments) -> String {
     let Memory { batch, sequence, past, .. } = memory;
-    let behind = if *past > 0 { format!(" behind {past} cached ones") } else { String::new() };
-    let mut text = format!("{}: {batch} x {sequence} tokens{behind}\n", arguments.model.display());
+    let after = if *past > 0 { format!(" after {past} cached ones") } else { String::new() };
+    let mut text = format!("{}: {batch} x {sequence} tokens{after}\n", arguments.model.display());
     for part in &memory.parts {
         text += &format!("{}\n", part.name);
         if arguments.shows(View::Memory) {

@@ -17,9 +17,9 @@ pub(super) fn gpu(name: &str) -> Result<Gpu, String> {
 /// The steps of a run and their predicted times.
 pub(super) fn text(path: &Path, kernels: &Kernels) -> String {
     let Kernels { gpu, batch, sequence, past, parts } = kernels;
-    let behind = if *past > 0 { format!(" behind {past} cached ones") } else { String::new() };
+    let after = if *past > 0 { format!(" after {past} cached ones") } else { String::new() };
     let mut text = format!(
-        "{}: {batch} x {sequence} tokens{behind}\npredicted for {}: {:.0} % of the datasheet's peaks, and at least {LAUNCH_US} us for each launch\n",
+        "{}: {batch} x {sequence} tokens{after}\npredicted for {}: {:.0} % of the datasheet's peaks, and at least {LAUNCH_US} us for each launch\n",
         path.display(),
         gpu.name,
         REACHED * 100.0

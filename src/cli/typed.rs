@@ -17,7 +17,7 @@ pub(super) fn read_prompt() -> Result<String> {
     text(bytes)
 }
 
-/// The next line of standard input, without its end; none behind the last one.
+/// The next line of standard input, without its end; none after the last one.
 ///
 /// # Errors
 /// As [`read_prompt`].

@@ -1,5 +1,5 @@
 //! Checkpoints that are wrong, through the command: exit code 1, a message that says what and
-//! where, and nothing left behind.
+//! where, and nothing left after.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -111,8 +111,8 @@ fn expected<const N: usize>(runs: [(&str, u64, u64); N]) -> Vec<(String, u64, u6
 }
 
 #[test]
-fn decoders_are_measured_on_prompts_and_on_a_token_behind_them() {
-    // The model takes 64 tokens: behind the last there is room for none.
+fn decoders_are_measured_on_prompts_and_on_a_token_after_them() {
+    // The model takes 64 tokens: after the last there is room for none.
     assert_eq!(runs("gpt2", "5,64"), expected([("prompt", 5, 0), ("step", 1, 5), ("prompt", 64, 0)]));
 }
 

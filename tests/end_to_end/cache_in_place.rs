@@ -81,7 +81,7 @@ fn inputs(tokens: &[i64], before: usize) -> [(&'static str, RuntimeValue); 3] {
     [("input_ids", row(tokens.to_vec())), ("attention_mask", row(vec![1; all])), ("position_ids", row(positions))]
 }
 
-/// Runs new tokens behind a past that stays where it is.
+/// Runs new tokens after a past that stays where it is.
 fn step(
     session: &mut dyn Session,
     tokens: &[i64],
@@ -102,7 +102,7 @@ fn logits(outputs: &[(String, RuntimeValue)]) -> Tensor {
     outputs.iter().find(|(name, _)| name == "logits").unwrap().1.to_tensor().unwrap()
 }
 
-/// Two texts may continue from one past: what the first wrote behind it is not what the second reads.
+/// Two texts may continue from one past: what the first wrote after it is not what the second reads.
 #[test]
 fn a_past_is_continued_more_than_once() {
     let (_folder, out) = artifact(&golden("llama"), IN_PLACE);

@@ -273,7 +273,7 @@ fn memory_and_attention_are_planned_without_a_gpu() {
     planish_compile(&golden("gpt2"), &out, &["--target", "cuda", "--fp16"]).succeeds();
     let plan = ["inspect", text(&out), "--show", "memory,attention", "--batch", "2", "--seq", "1", "--past", "99"];
     let shown = planish(plan).succeeds().stdout;
-    assert!(shown.contains("2 x 1 tokens behind 99 cached ones"), "{shown}");
+    assert!(shown.contains("2 x 1 tokens after 99 cached ones"), "{shown}");
     assert!(shown.contains("keys in 2 parts: 1 rows of queries share the keys of a head"), "{shown}");
     let json: Value = serde_json::from_str(&planish([&plan[..], &["--json"]].concat()).succeeds().stdout).unwrap();
     let part = &json["parts"][0];

@@ -18,7 +18,7 @@ use crate::support::{
 
 pub(crate) const LINES: &str = "w5 w7 w9 w20 w4\nw3 w8\nw11 w100 w50 w60\nw3 w90 w12 w13 w14 w15 w16\n";
 
-/// The ids of [`LINES`], each behind the token that texts begin with.
+/// The ids of [`LINES`], each after the token that texts begin with.
 pub(crate) const IDS: [&[i64]; 4] =
     [&[1, 5, 7, 9, 20, 4], &[1, 3, 8], &[1, 11, 100, 50, 60], &[1, 3, 90, 12, 13, 14, 15, 16]];
 
@@ -260,13 +260,13 @@ fn a_report_says_what_of_texts_was_read() {
     let (out, data) = prepared("bert", 131, &[], folder.path());
     let characters = LINES.chars().filter(|c| *c != '\n').count() as u64;
     assert_eq!(read(&evaluated(&out, &data, &[])), (4, characters, [(0, 0); 4]));
-    // Of three lines a part is behind the token that begins a text and three of its words.
+    // Of three lines a part is after the token that begins a text and three of its words.
     let report = evaluated(&out, &data, &["--max-length", "4"]);
     let cut = [" w20 w4", " w60", " w13 w14 w15 w16"].map(|text| text.len() as u64).iter().sum::<u64>();
     assert_eq!(read(&report), (4, characters - cut, [(3, cut), (0, 0), (0, 0), (0, 0)]));
     let report = evaluated(&out, &data, &["--samples", "2"]);
-    let behind = LINES.lines().skip(2).map(str::len).sum::<usize>() as u64;
-    assert_eq!(read(&report), (2, characters - behind, [(0, 0), (0, 0), (2, behind), (0, 0)]));
+    let after = LINES.lines().skip(2).map(str::len).sum::<usize>() as u64;
+    assert_eq!(read(&report), (2, characters - after, [(0, 0), (0, 0), (2, after), (0, 0)]));
     // Each part of a document is a sample.
     let report = evaluated(&out, &data, &["--documents", "--max-length", "4"]);
     let all = LINES.len() as u64;

@@ -117,7 +117,7 @@ fn a_cache_that_is_to_be_computed_anew_is_warned_of() {
 }
 
 #[test]
-fn padding_behind_a_prompt_takes_up_a_sliding_window() {
+fn padding_after_a_prompt_takes_up_a_sliding_window() {
     let folder = scratch();
     let mut draft = Draft::of("mistral");
     draft.config["sliding_window"] = 5.into();

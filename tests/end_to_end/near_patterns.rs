@@ -115,9 +115,9 @@ fn the_mean_less_the_operand() {
     }
 }
 
-/// ONNX Runtime moves a Transpose behind a Pad.
+/// ONNX Runtime moves a Transpose after a Pad.
 #[test]
-fn pads_of_some_axes_behind_a_transpose() {
+fn pads_of_some_axes_after_a_transpose() {
     let nodes = vec![
         node("t = Transpose(x)", vec![ints("perm", &[2, 0, 1])]),
         node("p = Pad(t, pads, _, axes)", vec![]),

@@ -1,4 +1,4 @@
-//! Padding never changes what a model says of a prompt: before that of a decoder, behind that of an
+//! Padding never changes what a model says of a prompt: before that of a decoder, after that of an
 //! encoder-decoder, also when it goes on from the cache.
 
 use std::cell::RefCell;
@@ -75,7 +75,7 @@ fn cases() -> impl Strategy<Value = Case> {
         .prop_map(|(prompt, next, rows, padding)| Case { prompt, next, rows, padding })
 }
 
-/// The logits of a prompt's last token and of one more, behind padding.
+/// The logits of a prompt's last token and of one more, after padding.
 fn of_decoder(sessions: &mut [Box<dyn Session>], case: &Case) -> [Vec<f64>; 2] {
     let [session] = sessions else { panic!("a decoder is one model") };
     let Case { rows, padding, .. } = *case;

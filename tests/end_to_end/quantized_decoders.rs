@@ -15,7 +15,7 @@ use crate::support::{golden, scratch, text};
 /// magnitude.
 const MARGIN: f64 = 5e-2;
 
-/// Whether the model's choice of the token behind each position from `first` on is a clear one.
+/// Whether the model's choice of the token after each position from `first` on is a clear one.
 fn clear(name: &str, text: &[i64], first: usize) -> Vec<bool> {
     let model = SourceModel::open(&golden(name)).unwrap().load(LoadOptions::default()).unwrap();
     let graph = &model.parts[0].graph;

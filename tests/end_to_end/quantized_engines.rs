@@ -33,7 +33,7 @@ fn types<'a>(layer: &'a Value, side: &str) -> Vec<&'a str> {
     layer[side].as_array().unwrap().iter().filter_map(Value::as_str).collect()
 }
 
-/// The names of the products whose weight is codes, perhaps transposed behind DequantizeLinear.
+/// The names of the products whose weight is codes, perhaps transposed after DequantizeLinear.
 fn products(graph: &GraphProto) -> BTreeSet<&str> {
     let mut dequantized: BTreeSet<&str> = graph
         .node
@@ -55,7 +55,7 @@ fn graph(path: &Path) -> GraphProto {
 }
 
 /// The engines of an artifact, as `planish inspect` shows them, against its ONNX files: each product of codes is a kernel
-/// that multiplies codes, and no kernel takes codes beside floats, which would be a product of floats behind a cast. Returns
+/// that multiplies codes, and no kernel takes codes beside floats, which would be a product of floats after a cast. Returns
 /// how many such kernels and products there are.
 #[track_caller]
 fn multiplies_codes(out: &Path, codes: &str) -> (usize, usize) {

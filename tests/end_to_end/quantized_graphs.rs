@@ -165,7 +165,7 @@ fn codes_between_operators_become_products_of_integers() {
     assert_eq!([count("MatMulIntegerToFloat"), count("QLinearMatMul"), count("QLinearAdd")], [12, 0, 0]);
 }
 
-/// ONNX Runtime rounds the input of a product behind DequantizeLinear to 8 bits; MatMulNBits says whether it does.
+/// ONNX Runtime rounds the input of a product after DequantizeLinear to 8 bits; MatMulNBits says whether it does.
 #[test]
 fn the_input_of_a_layer_of_codes_alone_is_not_rounded() {
     let folder = scratch();

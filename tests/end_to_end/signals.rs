@@ -139,7 +139,7 @@ fn a_signal_at_any_moment_leaves_the_old_or_the_new() {
             }
         }
     }
-    // Signals came before and behind: at once, and when the manifest was written.
+    // Signals came before and after: at once, and when the manifest was written.
     assert!(published > 0 && published < runs, "{published} of {runs} runs had published before the signal");
 }
 

@@ -24,7 +24,7 @@ impl Reader<'_> {
     fn document(text: &str) -> Value {
         let mut reader = Reader(text);
         let message = reader.message();
-        assert_eq!(reader.0, "", "behind the last field");
+        assert_eq!(reader.0, "", "after the last field");
         message
     }
 

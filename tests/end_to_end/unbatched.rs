@@ -189,7 +189,7 @@ fn bench_and_verify_suggest_tensors_and_take_them() {
     let document: Value = serde_json::from_str(&measured.stdout).unwrap();
     assert_eq!(document["cells"][0]["shape"]["batch"], 1, "nodes are no rows of a batch");
 
-    // Nodes far behind those that are made up.
+    // Nodes far after those that are made up.
     let path = folder.path().join("far.onnx");
     let nodes = vec![
         node("far = Add(ids, much)", vec![]),

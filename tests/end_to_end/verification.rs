@@ -208,7 +208,7 @@ fn verify_finds_the_source_where_it_was() {
         assert!(done.stdout.contains(&format!("verified against {}: ", text(&source))), "{}", done.stdout);
         let file = if source.is_dir() { source.join(other) } else { source.clone() };
         let mut bytes = fs::read(&file).unwrap();
-        // Another constant of the graph, a blank behind the configuration.
+        // Another constant of the graph, a blank after the configuration.
         match bytes.windows(4).position(|four| four == 0.5f32.to_le_bytes()) {
             Some(at) => bytes[at..at + 4].copy_from_slice(&0.25f32.to_le_bytes()),
             None => bytes.push(b' '),

@@ -58,7 +58,7 @@ def llama(hidden: int, layers: int, heads: int, kv_heads: int, inner: int, vocab
     }
 
 
-# Llama takes more positions than TinyLlama's 2048, so that a step behind 2048 tokens is possible.
+# Llama takes more positions than TinyLlama's 2048, so that a step after 2048 tokens is possible.
 CONFIGS = {
     "bert-base": bert(768, 12, 12, 3072, 30522, 512),
     "gpt2": gpt2(768, 12, 12, 3072, 50257, 1024),

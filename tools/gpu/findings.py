@@ -62,5 +62,5 @@ def all_of(document: Dict) -> List[Finding]:
 
 def title(case: Dict) -> str:
     """What was run, in words."""
-    past = f" behind {case['past']}" if case.get("past") else ""
+    past = f" after {case['past']}" if case.get("past") else ""
     return f"{case['model']} {case['precision']} {case['batch']} x {case['seq']}{past}"

@@ -117,7 +117,7 @@ def bandwidth(document: Dict) -> Tuple[str, Optional[bool]]:
     for cell in cells_of(document, "decode"):
         share = bandwidth_share(document, cell["past"], cell.get("ms"))
         if cell["who"] == fused_of(document) and share:
-            values.append((100 * share, f"behind {cell['past']}"))
+            values.append((100 * share, f"after {cell['past']}"))
     return judged(values, 100 * BANDWIDTH, " %")
 
 

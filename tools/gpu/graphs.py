@@ -87,7 +87,7 @@ def attention(path: Path, heads: int, size: int) -> None:
 
 
 def layer_norm(path: Path, width: int) -> None:
-    """The norm of a sum, as transformers have it behind each layer."""
+    """The norm of a sum, as transformers have it after each layer."""
     nodes = [node("Add", ["x", "r"], ["s"]), node("LayerNormalization", ["s", "w", "b"], ["y"], axis=LAST, epsilon=1e-5)]
     weights = [weight("w", [1 + 0.01 * (i % 7) for i in range(width)]), weight("b", [0.01 * (i % 5) for i in range(width)])]
     inputs = [port(name, (*TOKENS, width)) for name in "xr"]

@@ -164,7 +164,7 @@ class LlamaLayer(nn.Module):
         self.input_layernorm, self.post_attention_layernorm = (RmsNorm(hidden, config["rms_norm_eps"]) for _ in range(2))
 
     def forward(self, x, cos, sin, keys, values, past: int, how: str):
-        """`keys` and `values` [batch, heads, room, size] have `past` tokens, and get those of x behind them."""
+        """`keys` and `values` [batch, heads, room, size] have `past` tokens, and get those of x after them."""
         batch, length, hidden = x.shape
         y = self.input_layernorm(x)
         apart = lambda z: z.view(batch, length, -1, self.size).transpose(1, 2)

@@ -11,7 +11,7 @@ SIZES = {"F32": 4, "F16": 2, "BF16": 2, "I64": 8, "BOOL": 1}
 
 
 class Entry(NamedTuple):
-    """A tensor of a file; begin and end count bytes behind the header."""
+    """A tensor of a file; begin and end count bytes after the header."""
 
     name: str
     dtype: str
@@ -21,7 +21,7 @@ class Entry(NamedTuple):
 
 
 def layout(tensors: Iterable[Tuple[str, str, Sequence[int]]]) -> List[Entry]:
-    """Where tensors of these names, types and shapes are, one behind the other."""
+    """Where tensors of these names, types and shapes are, one after the other."""
     entries, at = [], 0
     for name, dtype, shape in tensors:
         end = at + math.prod(shape) * SIZES[dtype]

@@ -65,7 +65,7 @@ def sanitize(work: Work, part: Part) -> None:
         elif run["verdict"] == "stopped":
             part.skip(f"{tool}, {subject}: {run['why']}")
 
-    # Each buffer has memory of its own, so that an access behind its end is one outside of any memory.
+    # Each buffer has memory of its own, so that an access after its end is one outside of any memory.
     work.environment[SEPARATE] = "1"
     try:
         with ThreadPoolExecutor(min(4, work.jobs)) as pool:

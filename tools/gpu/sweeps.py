@@ -125,7 +125,7 @@ def limits(work: Work, part: Part) -> None:
         for past in sizes.past:
             path = work.scratch / "limits.safetensors"
             step_inputs(path, config_of(checkpoint(work, "llama-1.1b")), past)
-            what = f"a step of Llama behind {past}"
+            what = f"a step of Llama after {past}"
             swept(work, part, STEP_LIMITS, {"llama": step}, checkpoint(work, "llama-1.1b"), [], [], "--inputs", path, what=what)
 
 

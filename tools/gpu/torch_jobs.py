@@ -2,7 +2,7 @@
 
 The job names a kind and its arguments. Each result is a line of JSON on standard output as soon as it is there, so a
 process that is stopped leaves what it has measured. Times are taken as `planish bench` takes them: runs to warm up until
-times settle, then for each run an event in front, the run, an event behind, and waiting for it; the median counts. Inputs
+times settle, then for each run an event in front, the run, an event after, and waiting for it; the median counts. Inputs
 are rotated.
 """
 
@@ -178,7 +178,7 @@ def compare(job: Job) -> None:
 
 
 def by_step(job: Job, module, tokens: torch.Tensor) -> torch.Tensor:
-    """The logits of the last token as a step behind the others."""
+    """The logits of the last token as a step after the others."""
     tokens, past = tokens.to(job.device), tokens.shape[1] - 1
     cache = module.cache(tokens.shape[0], past + 1)
     module(tokens[:, :-1], *module.angles(0, past), cache, 0)
@@ -241,7 +241,7 @@ def head(job: Job) -> None:
 
 
 def decode(job: Job) -> None:
-    """A step of a Llama behind a cache: eager, and compiled with CUDA graphs."""
+    """A step of a Llama after a cache: eager, and compiled with CUDA graphs."""
     folder = Path(job["model"])
     module = models.load(folder, HALF[job["precision"]], job.device)
     for past in job["past"]:

@@ -32,7 +32,7 @@ def bench_models(work: Work, part: Part) -> None:
 
 
 def decode(work: Work, part: Part) -> None:
-    """Steps of a Llama with one row behind a cache of random keys and values."""
+    """Steps of a Llama with one row after a cache of random keys and values."""
     sizes, name, precision = Sizes(work.small), "llama-1.1b", "bf16"
     model = checkpoint(work, name)
     part.data.update(precision=precision, config=config_of(model), cells=[])
@@ -45,7 +45,7 @@ def decode(work: Work, part: Part) -> None:
 
 
 def step_inputs(path: Path, config: Dict, past: int) -> None:
-    """The inputs of a step of a Llama with one row behind a cache: bfloat16 numbers below 1 in it."""
+    """The inputs of a step of a Llama with one row after a cache: bfloat16 numbers below 1 in it."""
     source = random.Random(past)
     shape = (1, config["num_key_value_heads"], past, config["head_dim"])
     size = shape[1] * past * shape[3]

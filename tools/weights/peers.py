@@ -3,7 +3,7 @@
 
     peers.py ort FLOAT.onnx OUT.onnx BLOCK    ONNX Runtime's own tool: the range of each block, symmetric codes
     peers.py hqq FLOAT.onnx OUT.onnx BLOCK    ... half-quadratic quantization
-    peers.py serve FOLDER NEW                 generates NEW tokens greedily with onnxruntime-genai behind each prompt, a list of ids
+    peers.py serve FOLDER NEW                 generates NEW tokens greedily with onnxruntime-genai after each prompt, a list of ids
                                               on a line of standard input; prints [first, step] for each, in seconds
     peers.py fresh FOLDER IDS                 loads such a model and generates a token; prints [load, first]
 """

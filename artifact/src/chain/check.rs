@@ -63,7 +63,7 @@ pub(super) fn check(
             bail!("`{name}` is {} at {position:?}: the model takes 0 to {last} there", ids[at]);
         }
     }
-    // Cached tokens and those behind them are of one row.
+    // Cached tokens and those after them are of one row.
     for symbols in &by_part {
         let of =
             |wanted: SymbolRole| symbols.iter().filter(move |(_, role)| *role == wanted).map(|(symbol, _)| *symbol);

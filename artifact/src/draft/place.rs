@@ -185,7 +185,7 @@ impl Place {
     }
 }
 
-/// What there is at a path inside of a folder and is none of the files of some names: the path, or paths behind it where it
+/// What there is at a path inside of a folder and is none of the files of some names: the path, or paths after it where it
 /// is a folder of such files.
 fn strangers(folder: &Path, path: &Path, own: &[&str]) -> io::Result<Vec<String>> {
     let at = folder.join(path);

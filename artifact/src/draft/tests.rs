@@ -248,7 +248,7 @@ fn what_is_killed_is_made_good_by_the_next_run() {
 }
 
 #[test]
-fn a_kill_behind_the_last_step_leaves_the_new_one() {
+fn a_kill_after_the_last_step_leaves_the_new_one() {
     let place = tempfile::tempdir().unwrap();
     let target = place.path().join("out");
     artifact(&target, "new");

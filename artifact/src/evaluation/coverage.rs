@@ -30,7 +30,7 @@ pub struct Coverage {
     /// Texts that were not run in whole because `--tokens` were reached, and their characters.
     #[serde(default)]
     pub behind_tokens: Left,
-    /// Texts behind the last one of `--samples`.
+    /// Texts after the last one of `--samples`.
     #[serde(default)]
     pub behind_samples: Left,
     /// Texts that are for calibration, or that are held out from it.

@@ -36,7 +36,7 @@ impl Interval {
     }
 }
 
-/// As a report has it behind a share.
+/// As a report has it after a share.
 impl std::fmt::Display for Interval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "[{:.1}, {:.1}]", self.low, self.high)

@@ -202,7 +202,7 @@ impl Evaluation {
     }
 }
 
-/// A 95% interval behind its figure.
+/// A 95% interval after its figure.
 fn interval(ends: Option<[f64; 2]>, digits: usize, unit: &str) -> String {
     ends.map_or_else(String::new, |[low, high]| format!(" (95% {low:.digits$} to {high:.digits$}{unit})"))
 }

@@ -69,7 +69,7 @@ impl Registry {
         end();
     }
 
-    /// Waits for a signal that has begun to end the process: what the command says behind this is not cut off
+    /// Waits for a signal that has begun to end the process: what the command says after this is not cut off
     /// by one that came before.
     pub fn settle(&self) {
         drop(self.work());

@@ -169,7 +169,7 @@ impl LoadedPart {
     }
 }
 
-/// The outputs of a decoder behind an encoder with something for each token: logits [batch, tokens, vocabulary], and keys and
+/// The outputs of a decoder after an encoder with something for each token: logits [batch, tokens, vocabulary], and keys and
 /// values [batch, heads, tokens, size] of the decoder's tokens and the encoder's.
 fn of_decoder(part: &PartManifest, mask: Option<&Positions>, own: &Positions) -> Vec<(String, usize, Positions)> {
     let of = |role: OutputRole| match role {

@@ -69,7 +69,7 @@ pub(super) struct Tally {
     /// By part and name, with whether they are a cache.
     outputs: Vec<(String, String, bool, Sums)>,
     names: TextNames,
-    /// One embedding of the reference behind the other, and one of the artifact.
+    /// One embedding of the reference after the other, and one of the artifact.
     embeddings: [Vec<f32>; 2],
     /// The number of features of an embedding.
     features: usize,

@@ -49,7 +49,7 @@ pub fn first_tokens(inputs: &[(String, Tensor)], count: usize, of: &PartInterfac
     inputs.iter().map(first).collect()
 }
 
-/// The inputs of a part with an empty cache, of the tokens behind the first ones; the cache is what
+/// The inputs of a part with an empty cache, of the tokens after the first ones; the cache is what
 /// the run of these gave.
 pub fn continued(
     inputs: &[(String, Tensor)],

@@ -188,7 +188,7 @@ fn all_steps_that_make_the_figure_worse_are_left_out() {
     expected.insert(11, "layer.14.b");
     assert_eq!(floats, expected);
     assert!((within.evaluation.outputs[0].relative_error - 0.98e-3).abs() < 1e-9);
-    // The steps behind the first of them have figures together.
+    // The steps after the first of them have figures together.
     let last = inputs.iter().find(|input| input.value == "layer.14.b").unwrap();
     assert_eq!(last.activation.to_string(), "float: chosen by --max-loss: error 0.001120 -> 0.000980");
     assert_eq!(model.evaluated.iter().filter(|(_, rough)| !rough).count(), 5 + 3 + 2);

@@ -110,14 +110,14 @@ impl Layout {
 fn candidates(graph: &Graph) -> impl Iterator<Item = (ValueId, Mask)> {
     let named = |value: &ValueId| graph.value(*value).name.as_str();
     let role = move |value: &ValueId| graph.interface.input(named(value));
-    let behind_encoder = matches!(graph.interface.role, PartRole::FirstStep | PartRole::NextStep);
+    let after_encoder = matches!(graph.interface.role, PartRole::FirstStep | PartRole::NextStep);
     let masks = graph.inputs().iter().copied().filter(move |value| {
         role(value).is_mask() && graph.ty(*value).shape.rank() == 2 && !graph.ty(*value).dtype.is_float()
     });
     let by_mask = masks.clone().map(move |mask| (mask, Mask::Input(named(&mask).to_owned())));
     let own = masks.clone().find(move |value| role(value) == InputRole::Mask);
     let ids = graph.inputs().iter().copied().filter(move |v| has_tokens(role(v)) && graph.ty(*v).shape.rank() >= 2);
-    let by_ids = ids.filter_map(move |port| match (behind_encoder, own) {
+    let by_ids = ids.filter_map(move |port| match (after_encoder, own) {
         (true, _) => Some((port, Mask::Decoder)),
         (false, Some(mask)) => Some((port, Mask::Input(named(&mask).to_owned()))),
         (false, None) => None,
@@ -141,12 +141,12 @@ mod tests {
 
     use super::*;
 
-    fn layout(inputs: &str, shape: &str, behind_encoder: bool) -> Layout {
+    fn layout(inputs: &str, shape: &str, after_encoder: bool) -> Layout {
         let graph = format!(
             "graph \"g\" {{\n{inputs}\n input %x: f32[{shape}]\n %y = relu(%x) : f32[{shape}]\n output y = %y\n}}"
         );
         let mut graph = text::parse(&graph, &text::no_files).unwrap();
-        let role = if behind_encoder { PartRole::FirstStep } else { PartRole::Model };
+        let role = if after_encoder { PartRole::FirstStep } else { PartRole::Model };
         graph.interface = planish_onnx::interface::of_graph(&graph, role);
         let x = *graph.inputs().last().unwrap();
         Layout::of(&graph, x)

@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(sizes(&[128, 1024, 128, 128], two), [vec![128], vec![1024], vec![128, 128]]);
         assert_eq!(sizes(&[1024], 1), [vec![1024]]);
         assert!(sizes(&[], two).is_empty());
-        // Small matrices before and behind a large one leave room for its visit.
+        // Small matrices before and after a large one leave room for its visit.
         let large = Gram::bytes(1024) + Gptq::bytes(1024);
         assert_eq!(sizes(&[128, 1024, 128], large + Gram::bytes(128)), [vec![128, 1024], vec![128]]);
     }

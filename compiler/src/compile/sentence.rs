@@ -1,4 +1,4 @@
-//! Checkpoints of sentence-transformers: the modules behind the model, which no graph has.
+//! Checkpoints of sentence-transformers: the modules after the model, which no graph has.
 
 use std::path::Path;
 

@@ -107,7 +107,7 @@ pub(crate) fn warnings(model: &Loaded, last_logits: bool) -> Vec<String> {
     let mut nodes = model.parts.iter().flat_map(|part| part.graph.nodes());
     let windowed = nodes.any(|(_, node)| matches!(&node.op, Op::Attention(attention) if attention.window.is_some()));
     let padding = windowed.then(|| {
-        "onnxruntime-genai pads the shorter prompts of a batch behind their last token, where padding takes up a part of \
+        "onnxruntime-genai pads the shorter prompts of a batch after their last token, where padding takes up a part of \
          this model's sliding window; give it prompts of one length, or one at a time"
             .to_owned()
     });
@@ -119,7 +119,7 @@ pub(crate) fn warnings(model: &Loaded, last_logits: bool) -> Vec<String> {
         )
     });
     let last = last_logits.then(|| {
-        "onnxruntime-genai pads the shorter prompts of a batch behind their last token, and with --recipe logits=last the graph gives \
+        "onnxruntime-genai pads the shorter prompts of a batch after their last token, and with --recipe logits=last the graph gives \
          no logits of that token; give it prompts of one length, or one at a time"
             .to_owned()
     });

@@ -19,7 +19,7 @@ pub struct Quantizations {
 }
 
 /// Where the plans have a candidate: by the part, and the place in its plan. Attentions, whose queries and keys are
-/// quantized, come behind the inputs of layers, and tables and weights of recurrent layers behind these.
+/// quantized, come after the inputs of layers, and tables and weights of recurrent layers after these.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// The input of layers.
@@ -148,7 +148,7 @@ fn keep_weight(quantization: &mut WeightQuantization, at: usize, takes_8_bits: b
     };
 }
 
-/// A reason behind the one that an option gave before.
+/// A reason after the one that an option gave before.
 fn joined(before: Option<&str>, reason: String) -> String {
     before.map_or(reason.clone(), |before| format!("{before}; {reason}"))
 }

@@ -128,7 +128,7 @@ pub fn numbered(module: &str) -> Option<&str> {
 const OPTIMIZERS: &[&str] = &["InsertedPrecisionFreeCast_", "fused "];
 
 /// The module that the name of a node or of its result tells; of a node at the top of the model, the empty one. What an
-/// optimizer put behind the name of a node is left out.
+/// optimizer put after the name of a node is left out.
 pub fn of_name(name: &str) -> Option<String> {
     let name = OPTIMIZERS.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
     let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty() && !part.ends_with("Fusion")).collect();

@@ -12,7 +12,7 @@ use planish_eval::{Data, Tensor};
 use planish_ir::{DType, Dim, InputRole, PartInterface, Type};
 use planish_runtimes::Port;
 
-use sizes::{bindings_behind, too_large};
+use sizes::{bindings_after, too_large};
 
 pub use sampling::{Sampling, may_not_fit};
 pub use sizes::{
@@ -223,17 +223,17 @@ pub fn sized_inputs(
     filled(specs, shapes(specs, sizes)?, &rows, seed)
 }
 
-/// [`sized_inputs`] without padding, behind `past` cached tokens.
+/// [`sized_inputs`] without padding, after `past` cached tokens.
 ///
 /// # Errors
 /// Those of [`seeded_inputs`].
-pub fn inputs_behind(
+pub fn inputs_after(
     specs: &[InputSpec],
     sizes: Sizes,
     past: usize,
     seed: u64,
 ) -> Result<Vec<(String, Tensor)>, InputError> {
-    let shapes = bound_shapes(specs, &bindings_behind(specs, sizes, past))?;
+    let shapes = bound_shapes(specs, &bindings_after(specs, sizes, past))?;
     let rows = rows(sizes.batch, sizes.sequence.saturating_add(past), seed, false, false);
     filled(specs, shapes, &rows, seed)
 }

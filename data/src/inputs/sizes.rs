@@ -111,7 +111,7 @@ pub fn graph_bindings(graph: &Graph, sizes: Sizes, past: usize) -> Bindings {
 }
 
 /// The size of each symbol that has one, with a past of so many keys.
-pub(crate) fn bindings_behind(specs: &[InputSpec], sizes: Sizes, past: usize) -> Bindings {
+pub(crate) fn bindings_after(specs: &[InputSpec], sizes: Sizes, past: usize) -> Bindings {
     let of = |spec: &'_ InputSpec| -> Vec<(Symbol, SymbolRole)> {
         let symbols = spec.port.ty.shape.iter().flat_map(Dim::symbols);
         symbols.map(|symbol| (symbol.clone(), spec.of.symbol(symbol))).collect()
@@ -121,7 +121,7 @@ pub(crate) fn bindings_behind(specs: &[InputSpec], sizes: Sizes, past: usize) ->
 }
 
 fn bindings(specs: &[InputSpec], sizes: Sizes) -> Bindings {
-    bindings_behind(specs, sizes, 0)
+    bindings_after(specs, sizes, 0)
 }
 
 fn bound<'a>(symbols: impl Iterator<Item = (&'a Symbol, SymbolRole)>, sizes: Sizes, past: usize) -> Bindings {

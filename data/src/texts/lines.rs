@@ -13,7 +13,7 @@ pub(super) fn plain(path: &Path) -> Result<Records> {
     records(path, |line| Ok(vec![Value::String(line)]))
 }
 
-/// The whole file as one text; one that is larger than a record may be as several, one behind the other.
+/// The whole file as one text; one that is larger than a record may be as several, one after the other.
 pub(super) fn whole(path: &Path) -> Result<Records> {
     let (mut file, _) = planish_files::open(path)?;
     let (name, mut rest) = (path.display().to_string(), Vec::new());
@@ -26,7 +26,7 @@ pub(super) fn whole(path: &Path) -> Result<Records> {
         }
         let end = match str::from_utf8(&bytes) {
             Ok(text) => text.len(),
-            // The last character goes on behind what was read.
+            // The last character goes on after what was read.
             Err(error) if error.error_len().is_none() && bytes.len() == RECORD_BYTES => error.valid_up_to(),
             Err(error) => bail!("{name} is not UTF-8 at byte {}", error.valid_up_to()),
         };

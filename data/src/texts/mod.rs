@@ -57,7 +57,7 @@ impl Kind {
 enum Record {
     /// The values of its fields, in the order in which these are asked for, and where it is: a line or a row.
     Values(Vec<Value>, Place),
-    /// What is wrong with it, and which one it is; the records behind it can be read.
+    /// What is wrong with it, and which one it is; the records after it can be read.
     Bad(Error),
 }
 
@@ -186,7 +186,7 @@ impl Texts<'_> {
     /// Reads on, and gives the characters of each text to `add`, with whether `--samples` would have taken it. The texts are not
     /// checked. Returns whether the file was read to its end: what cannot be read ends the count, and so do [`MOST_COUNTED`]
     /// characters.
-    pub(super) fn behind(&mut self, mut add: impl FnMut(bool, u64)) -> bool {
+    pub(super) fn after(&mut self, mut add: impl FnMut(bool, u64)) -> bool {
         for sample in self.ready.drain(..) {
             add(true, sample.text.characters());
         }

@@ -263,7 +263,7 @@ fn quantization_rounds_to_even_and_saturates() {
     check_as(DType::F32, "DequantizeLinear", &[], &[Some(&stored), Some(&half), Some(&zero)], &[2], &[1.0, -69.0]);
 }
 
-/// Two queries, two keys; the second key lies behind the first query.
+/// Two queries, two keys; the second key lies after the first query.
 #[test]
 fn causal_attention() {
     let q = f32(&[1, 1, 2, 1], &[1.0, 0.0]);

@@ -225,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn rotary_append_is_what_attention_does_behind_rotary(past: bool, interleaved: bool, rows: bool, seed: u64) {
+    fn rotary_append_is_what_attention_does_after_rotary(past: bool, interleaved: bool, rows: bool, seed: u64) {
         let angles = [if rows { 2 } else { 1 }, 3, 1];
         let shapes: [&[usize]; 7] =
             [&[2, 3, 8], &[2, 3, 4], &[2, 3, 6], &angles, &angles, &[2, 2, 5, 2], &[2, 2, 5, 3]];

@@ -95,7 +95,7 @@ fn a_cache_is_continued_with_room_and_without() {
     assert_eq!(in_buffers[1..], [padded(&results[1], past + new), padded(&results[2], past + new)]);
 }
 
-/// A prompt that is padded on the right counts only the tokens of each row, of which the next one is behind the last.
+/// A prompt that is padded on the right counts only the tokens of each row, of which the next one is after the last.
 #[test]
 fn rows_have_lengths_of_their_own() {
     let x = |rows: usize, features, seed| random(DType::F32, &[1, rows, features], seed);

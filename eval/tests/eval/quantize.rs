@@ -58,7 +58,7 @@ proptest! {
         }
     }
 
-    /// Without a scale, it is DynamicQuantizeLinear and DequantizeLinear of the columns with those that are cut off behind
+    /// Without a scale, it is DynamicQuantizeLinear and DequantizeLinear of the columns with those that are cut off after
     /// them, added up.
     #[test]
     fn codes_without_a_scale_are_those_of_onnx(
@@ -69,7 +69,7 @@ proptest! {
         split.sort_unstable();
         let wide: Vec<f64> = values.iter().copied().map(f64::from).collect();
         let limit = (!split.is_empty()).then_some(limit);
-        // Each row with its parts behind it, and the column of each part.
+        // Each row with its parts after it, and the column of each part.
         let columns: Vec<usize> = (0..4).flat_map(|c| vec![c; 1 + split.iter().filter(|s| **s == c).count()]).collect();
         let parts: Vec<f64> = values.chunks(4).flat_map(|row| columns.chunk_by(|a, b| a == b).flat_map(|same| {
             let mut left = row[same[0]];

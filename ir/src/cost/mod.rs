@@ -5,7 +5,7 @@
 //! alone:
 //!
 //! - `linear`, `matmul` and their fused and quantized forms, ONNX's products, its recurrent layers, and `Einsum`, which
-//!   counts 2 for each combination of its labels and each operand behind the first;
+//!   counts 2 for each combination of its labels and each operand after the first;
 //! - the two products of attention: every query with every key of the row, past ones included. Causality, a window and a
 //!   mask subtract nothing, as is usual for model FLOPs (Chowdhery et al. 2022, arXiv:2204.02311, appendix B);
 //! - convolutions: `2 * elements of the result * elements of one filter`;

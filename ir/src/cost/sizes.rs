@@ -13,7 +13,7 @@ pub(super) struct Sizes<'a> {
 
 /// The product of numbers, at most the largest one.
 pub(super) fn product(numbers: &[u64]) -> u64 {
-    // A zero behind what has become the largest number makes it zero again, as it should.
+    // A zero after what has become the largest number makes it zero again, as it should.
     numbers.iter().fold(1, |product, n| product.saturating_mul(*n))
 }
 

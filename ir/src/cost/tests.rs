@@ -10,7 +10,7 @@ fn sizes(sizes: &[(&str, i64)]) -> Bindings {
     sizes.iter().map(|(name, size)| (Symbol::new(name), *size)).collect()
 }
 
-/// The cost of the nodes of a graph for `b = 2` rows of `s = 3` tokens behind `p = 5`.
+/// The cost of the nodes of a graph for `b = 2` rows of `s = 3` tokens after `p = 5`.
 fn cost(lines: &str) -> Cost {
     let costs = costs(&graph(lines), &sizes(&[("b", 2), ("s", 3), ("p", 5)]));
     assert_eq!(costs.uncounted, [], "{lines}");

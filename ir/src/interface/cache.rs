@@ -41,7 +41,7 @@ pub enum CacheTensor {
     Key,
     /// Values of attention.
     Value,
-    /// Both, one behind the other along the first axis.
+    /// Both, one after the other along the first axis.
     KeyAndValue,
     /// Queries, of layers that convolve them.
     Query,

@@ -59,9 +59,9 @@ roles! {
     PartRole, "role of a part":
     /// Encodes what a decoder attends to.
     Encoder = "encoder",
-    /// Decodes the first tokens behind an encoder, without a cache.
+    /// Decodes the first tokens after an encoder, without a cache.
     FirstStep = "first-step",
-    /// Decodes the tokens behind a cache.
+    /// Decodes the tokens after a cache.
     NextStep = "next-step",
     /// Makes vectors of token ids.
     Embedder = "embedder",
@@ -79,7 +79,7 @@ roles! {
     InputRole, "role of an input":
     /// Ids of tokens: integers [rows, tokens].
     TokenIds = "token-ids",
-    /// Ids of the tokens that a decoder behind an encoder has read: integers [rows, tokens].
+    /// Ids of the tokens that a decoder after an encoder has read: integers [rows, tokens].
     DecoderTokenIds = "decoder-token-ids",
     /// 1 for each token of the part, cached ones included, 0 for padding: integers [rows, tokens].
     Mask = "mask",
@@ -103,7 +103,7 @@ roles! {
     Embeddings = "embeddings",
     /// What the encoder gives: floats [rows, encoder tokens, features].
     EncoderStates = "encoder-states",
-    /// Whether a graph of both steps takes the one behind a cache: a boolean.
+    /// Whether a graph of both steps takes the one after a cache: a boolean.
     UseCache = "use-cache",
     ;
     /// Something else.

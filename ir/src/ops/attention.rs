@@ -41,7 +41,7 @@ payload! {
             kv_heads: Option<usize>,
             /// What scores are multiplied with before the softmax.
             scale: Real,
-            /// Whether a query leaves out the keys behind its own position. There are then as many new
+            /// Whether a query leaves out the keys after its own position. There are then as many new
             /// keys as queries; or no fewer, where `k` has all keys as caches hold them: queries are at the
             /// positions of the last keys.
             causal: Flag,
@@ -175,7 +175,7 @@ fn in_heads(what: &str, ty: &TensorType, dtype: DType, batch: &Dim, heads: &Dim)
 payload! {
     /// Rotary position embedding (Su et al. 2021, arXiv:2104.09864) of heads that are side by
     /// side: in the first features of each head, pairs `(a, b)` become
-    /// `(a * cos - b * sin, b * cos + a * sin)`; the features behind stay.
+    /// `(a * cos - b * sin, b * cos + a * sin)`; the features after stay.
     Rotary = "rotary" {
         operands {
             /// Floats, [batch, length, heads * size].

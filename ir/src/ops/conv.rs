@@ -6,7 +6,7 @@ use crate::{Dim, Shape, Symbol, TensorType, ValueId};
 
 payload! {
     /// Each filter at each place of a window that moves over the spatial axes, plus the bias: ONNX's Conv. An axis has
-    /// `floor((size + before + behind - dilation * (kernel - 1) - 1) / stride) + 1` places.
+    /// `floor((size + before + after - dilation * (kernel - 1) - 1) / stride) + 1` places.
     Conv = "conv" {
         operands {
             /// Floats, [batch, channels, spatial ..]: one spatial axis or more. Channels that are a symbol are those of the
@@ -22,7 +22,7 @@ payload! {
             strides: Vec<usize>,
             /// The distances between what the window covers: at least 1.
             dilations: Vec<usize>,
-            /// The zeros in front of each spatial axis, then those behind each.
+            /// The zeros in front of each spatial axis, then those after each.
             pads: Vec<usize>,
             /// The number of groups, each of channels and filters of its own: at least 1.
             groups: usize,

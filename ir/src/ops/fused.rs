@@ -10,7 +10,7 @@ use super::payload::{TypeRule, payload};
 use crate::{DType, Shape, TensorType, ValueId};
 
 kinds! {
-    /// An elementwise function behind a product.
+    /// An elementwise function after a product.
     Activation {
         /// The number itself.
         None = "none",
@@ -212,7 +212,7 @@ impl TypeRule for EmbeddingNorm {
 }
 
 payload! {
-    /// Rotary position embedding of queries and keys, and the rotated keys and the values behind those of the past, as
+    /// Rotary position embedding of queries and keys, and the rotated keys and the values after those of the past, as
     /// caches hold them: `rotary(q)`, [batch, length, heads * size]; all keys, [batch, kv heads, past + length, size];
     /// all values, likewise with the size of values.
     RotaryAppend = "rotary_append" {

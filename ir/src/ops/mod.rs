@@ -298,7 +298,7 @@ operators! { $
     EmbeddingNorm {
         "embedding_norm": None, Fused, Half, Any, Own, ElementTypes { own: &[("ids", INDICES)], ..OF_LAYERS };
     }
-    /// Rotary position embedding of queries and keys, behind what a cache holds.
+    /// Rotary position embedding of queries and keys, after what a cache holds.
     RotaryAppend {
         "rotary_append": None, Fused, Half, Any, Own, OF_LAYERS;
     }

@@ -9,7 +9,7 @@ use crate::weight::{code_range, is_code};
 use crate::{DType, Dim, TensorType, ValueId};
 
 payload! {
-    /// Elements as codes of a type stand for them: what a QuantizeLinear and the DequantizeLinear behind it compute. A
+    /// Elements as codes of a type stand for them: what a QuantizeLinear and the DequantizeLinear after it compute. A
     /// product with such an operand can compute with the codes.
     ///
     /// With a scale, element `x` of column `j` becomes `c * scale`, where `c` is `x / scale`, rounded to nearest even and

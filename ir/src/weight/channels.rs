@@ -66,7 +66,7 @@ pub(super) struct Runs {
     size: usize,
     /// Whether the scales have the other dimensions too.
     blocks: bool,
-    /// The next element: before the axis, along it, behind it.
+    /// The next element: before the axis, along it, after it.
     at: [usize; 3],
 }
 
@@ -86,12 +86,12 @@ impl Runs {
     /// Calls `f` on the pieces of the next elements that share a scale, with the index of the scale.
     pub(super) fn pieces<T>(&mut self, mut elements: &[T], mut f: impl FnMut(usize, &[T])) {
         while !elements.is_empty() {
-            let [outer, along, behind] = self.at;
+            let [outer, along, after] = self.at;
             let (scale, left) = match self.blocks {
-                false => (along, self.inner - behind),
+                false => (along, self.inner - after),
                 true => {
                     let block = along / self.size;
-                    let scale = (outer * self.dim.div_ceil(self.size) + block) * self.inner + behind;
+                    let scale = (outer * self.dim.div_ceil(self.size) + block) * self.inner + after;
                     // Neighbours of a block are neighbours in memory along the last axis only.
                     let end = ((block + 1) * self.size).min(self.dim);
                     (scale, if self.inner == 1 { end - along } else { 1 })
@@ -105,13 +105,13 @@ impl Runs {
     }
 
     fn advance(&mut self, elements: usize) {
-        let [outer, along, behind] = &mut self.at;
+        let [outer, along, after] = &mut self.at;
         if self.blocks && self.inner == 1 {
             *along += elements;
         } else {
-            *behind += elements;
-            if *behind == self.inner {
-                (*behind, *along) = (0, *along + 1);
+            *after += elements;
+            if *after == self.inner {
+                (*after, *along) = (0, *along + 1);
             }
         }
         if *along == self.dim {

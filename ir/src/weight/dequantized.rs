@@ -1,4 +1,4 @@
-//! Weights that are codes with scales, found behind transforms that only move elements.
+//! Weights that are codes with scales, found after transforms that only move elements.
 
 use super::{Channels, Weight, WeightExpr};
 

@@ -148,7 +148,7 @@ fn nibble(codes: &[u8], i: usize) -> u8 {
     codes[i % 16] >> (i / 16 * 4) & 0xf
 }
 
-/// Code `i` of a block of `Q6K`: 4 bits at its beginning, 2 bits behind them.
+/// Code `i` of a block of `Q6K`: 4 bits at its beginning, 2 bits after them.
 fn six_bits(block: &[u8], i: usize) -> u8 {
     let (half, group, l) = (i / 128, i / 32 % 4, i % 32);
     let low = block[half * 64 + group % 2 * 32 + l] >> (group / 2 * 4) & 0xf;

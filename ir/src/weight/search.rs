@@ -58,7 +58,7 @@ struct Group {
     fit: BlockFit,
     low: f32,
     high: f32,
-    /// The elements of the blocks by their places; 0 behind the end of a block.
+    /// The elements of the blocks by their places; 0 after the end of a block.
     x: Vec<Lanes>,
     /// How much each counts; empty where all count the same.
     weights: Vec<Lanes>,

@@ -29,7 +29,7 @@ pub enum Packing {
         bits: usize,
         /// The elements that share a scale, more than 0.
         block: usize,
-        /// What is added behind the multiplication.
+        /// What is added after the multiplication.
         offset: Real,
     },
     /// The codes of blocks of GGML: [`GgmlBlock::codes`] is their type.

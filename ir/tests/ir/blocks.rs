@@ -256,7 +256,7 @@ proptest! {
 
 /// Each move along the other axis, and moves of whole blocks, keep codes codes.
 #[test]
-fn blocks_are_found_behind_moves() {
+fn blocks_are_found_after_moves() {
     let fit = |codes| BlockFit { codes, size: 2, search: Search::Range, negative: false };
     for codes in [DType::I4, DType::U4] {
         let of = matrix(3, 4).fit(fit(codes), None).unwrap();

@@ -234,7 +234,7 @@ proptest! {
 
 /// Each transform that keeps codes codes.
 #[test]
-fn codes_are_found_behind_transforms() {
+fn codes_are_found_after_transforms() {
     let found = |weight: Option<Weight>| weight.unwrap().as_dequantized();
     for (kind, axis) in [(0, 0), (0, 1), (1, 0), (5, 0), (2, 1)] {
         let weight = of_codes([3, 2], axis, kind);

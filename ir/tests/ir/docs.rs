@@ -9,7 +9,7 @@ use planish_ir::{DType, Op};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/ir.md");
 
-/// The page in front of a part that is made of the code, the part, and the page behind it.
+/// The page in front of a part that is made of the code, the part, and the page after it.
 fn cut<'a>(page: &'a str, part: &str) -> [&'a str; 3] {
     let (begin, end) = (format!("<!-- {part}: made by ir/tests/ir/docs.rs -->\n"), format!("<!-- end of {part} -->\n"));
     let from = page.find(&begin).expect("the beginning of the part") + begin.len();

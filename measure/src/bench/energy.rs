@@ -22,7 +22,7 @@ pub(crate) struct Rapl {
 
 struct Package {
     folder: PathBuf,
-    /// The counter starts again behind this, in microjoules.
+    /// The counter starts again after this, in microjoules.
     most: u64,
 }
 

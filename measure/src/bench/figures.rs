@@ -126,7 +126,7 @@ pub struct Generation {
     pub cache: bool,
     /// The time to the first new token.
     pub ttft_ms: f64,
-    /// The time for each token behind the first.
+    /// The time for each token after the first.
     pub tpot_ms: f64,
     /// New tokens a second, of all rows and of the whole run.
     pub tok_s: f64,

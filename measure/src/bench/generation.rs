@@ -30,7 +30,7 @@ struct Run {
     load: Load,
 }
 
-/// Measures the generation of new tokens by entrants on their runtimes, which take as many behind the prompts.
+/// Measures the generation of new tokens by entrants on their runtimes, which take as many after the prompts.
 ///
 /// # Errors
 /// When a model cannot be loaded.
@@ -135,7 +135,7 @@ impl<'a> Graphs<'a> {
         Some(Self { model: &part.graph, artifact: entrant.graph(own)? })
     }
 
-    /// The work of generating: of the prompt, and of each token that is read behind it.
+    /// The work of generating: of the prompt, and of each token that is read after it.
     fn work(&self, (rows, prompt): (usize, usize), caching: bool, new_tokens: NonZeroUsize) -> Option<Work> {
         let call = |tokens: usize, past: usize| work_of_rows(self.model, &self.artifact, rows, tokens, past);
         // The last new token is not read.

@@ -9,7 +9,7 @@ use super::document::Cell;
 /// Clocks of cells that differ by less are alike.
 const ALIKE: f64 = 0.03;
 
-/// The GPU behind the visits of a cell, at the end of their timed runs. What it does not tell is absent.
+/// The GPU after the visits of a cell, at the end of their timed runs. What it does not tell is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuRuns {
     /// The least and the highest clock of the multiprocessors, in MHz.

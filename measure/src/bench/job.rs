@@ -21,7 +21,7 @@ use crate::inspect::weight_bytes;
 
 /// The least time of the timed runs in one visit: short, so that rounds are many.
 const VISIT: Duration = Duration::from_millis(100);
-/// The least number of timed runs in one visit behind one that is not timed.
+/// The least number of timed runs in one visit after one that is not timed.
 const VISIT_RUNS: usize = 3;
 /// The time of a block of runs while warming up.
 const BLOCK: Duration = Duration::from_millis(50);
@@ -63,7 +63,7 @@ pub(crate) struct Job {
     joules: f64,
     /// The same of the GPU.
     gpu_joules: f64,
-    /// The GPU behind each visit, where it runs there and one can be read.
+    /// The GPU after each visit, where it runs there and one can be read.
     gpu: Vec<GpuState>,
     accuracy: Option<Accuracy>,
     /// What a run computes and reads.

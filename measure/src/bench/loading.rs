@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use planish_artifact::backend::RuntimeSettings;
 use planish_artifact::named;
 use planish_check::verify::input_specs;
-use planish_data::inputs::{Sizes, inputs_behind};
+use planish_data::inputs::{Sizes, inputs_after};
 use planish_eval::Tensor;
 use planish_runtimes::{Port, Runtime, Session};
 use rustix::fs::{Advice, fadvise};
@@ -33,7 +33,7 @@ enum Kind {
     Cold,
     /// The same where they are.
     Warm,
-    /// The first run behind that.
+    /// The first run after that.
     First,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn loading(
         };
         let specs = input_specs(&ports, part, subject.entrant.artifact.manifest.pad_token_id)?;
         for (&batch, &sequence) in options.batch.iter().flat_map(|b| options.sequence.iter().map(move |s| (b, s))) {
-            let inputs = inputs_behind(&specs, Sizes { batch, sequence, side: Some(IMAGE_SIDE) }, 0, options.seed)?;
+            let inputs = inputs_after(&specs, Sizes { batch, sequence, side: Some(IMAGE_SIDE) }, 0, options.seed)?;
             let part = Some(Kind::First.name().to_owned());
             let shape = CellShape { batch, seq: Some(sequence), part, tokens: Some(sequence), past: 0 };
             trials.push(Trial::new(subject.cell(shape, options), move || subject.first_run(&inputs)));

@@ -165,7 +165,7 @@ mod tests {
         for entry in fs::read_dir(&cache.folder).unwrap() {
             let path = entry.unwrap().path();
             let mut bytes = fs::read(&path).unwrap();
-            // The tensors lie behind the header; the last ones are the outputs or their digest.
+            // The tensors lie after the header; the last ones are the outputs or their digest.
             let last = bytes.len() - 1;
             bytes[last] ^= 1;
             fs::write(path, bytes).unwrap();

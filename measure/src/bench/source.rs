@@ -171,7 +171,7 @@ impl Run {
     }
 }
 
-/// So many rows of a tensor, the first behind the last.
+/// So many rows of a tensor, the first after the last.
 fn repeated(tensor: &Tensor, rows: usize) -> Tensor {
     let row_bytes = tensor.bytes() as usize / tensor.shape().first().copied().unwrap_or(1).max(1);
     let bytes = tensor.to_bytes();
@@ -235,7 +235,7 @@ impl ReferencePart {
     }
 }
 
-/// A prompt, and where there is room for it the token behind.
+/// A prompt, and where there is room for it the token after.
 fn decoder(
     part: &mut ReferencePart,
     shape: CellShape,
@@ -256,7 +256,7 @@ fn decoder(
 }
 
 /// Each part: the encoder on all tokens, the first decoder on one, and where there is room the second
-/// decoder on one behind as many as the encoder has.
+/// decoder on one after as many as the encoder has.
 fn encoder_decoder(
     parts: &mut [ReferencePart],
     shape: CellShape,

@@ -76,7 +76,7 @@ impl<'a, T> Trial<'a, T> {
         options.iterations.clamp(1, MOST_ITERATIONS)
     }
 
-    /// Some timed runs behind one that is not timed in the first visit.
+    /// Some timed runs after one that is not timed in the first visit.
     fn visit(&mut self, options: &BenchOptions, rapl: Option<&Rapl>) -> Result<()> {
         if self.visits.is_empty() {
             let (took, _) = (self.run)()?;

@@ -22,7 +22,7 @@ pub(crate) fn work(
     Some(Work { flops, bytes: total(graph, &bindings(graph))?.weights.saturating_add(tensors) })
 }
 
-/// The work of a run of `tokens` new tokens in each of so many rows behind `past` cached ones, counted as by [`work`]. `None`
+/// The work of a run of `tokens` new tokens in each of so many rows after `past` cached ones, counted as by [`work`]. `None`
 /// also where the size of an input or output does not follow from these numbers.
 pub(super) fn work_of_rows(model: &Graph, graph: &Graph, rows: usize, tokens: usize, past: usize) -> Option<Work> {
     let sizes = Sizes { batch: rows, sequence: tokens, side: None };

@@ -2,7 +2,7 @@
 //!
 //! The arena takes regions from the system, the first one of 1 MiB and each further one twice as large, and hands out pieces
 //! of them in multiples of 256 bytes: the smallest free piece that is large enough, which it divides where that leaves as much
-//! again. Pieces are free behind the last node that reads them, and become one with free neighbours. The system counts the
+//! again. Pieces are free after the last node that reads them, and become one with free neighbours. The system counts the
 //! pages that were touched.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -19,7 +19,7 @@ const DOUBLED: usize = 1 << 30;
 /// A piece that is larger than asked for by so much is divided, whatever is left.
 const SPARE: usize = 128 << 20;
 
-/// The bytes of the arena behind a run of a graph, where the symbols of the inputs stand for the sizes in `bindings`.
+/// The bytes of the arena after a run of a graph, where the symbols of the inputs stand for the sizes in `bindings`.
 ///
 /// # Errors
 /// When a size has no value.

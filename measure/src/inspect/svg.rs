@@ -32,7 +32,7 @@ struct Place {
 
 /// Where everything is.
 struct Layout {
-    /// The boxes, and behind them where arrows pass rows.
+    /// The boxes, and after them where arrows pass rows.
     places: Vec<Place>,
     /// For each arrow the places that it goes through, both ends included.
     routes: Vec<Vec<usize>>,

@@ -246,7 +246,7 @@ fn run(plain: &mut dyn Session, recorded: &mut dyn ProfiledSession, runs: usize)
         plain.run_bound().map(|()| times.push(start.elapsed()))
     };
     for round in 0..WARM_UP.saturating_add(runs) {
-        // Each comes first in every other round: what runs behind the other one may find caches or clocks different.
+        // Each comes first in every other round: what runs after the other one may find caches or clocks different.
         let first = round % 2 == 0;
         if first {
             timed()?;

@@ -8,7 +8,7 @@ use planish_artifact::backend::{Backend, LOCAL};
 use planish_artifact::{Artifact, MANIFEST, runtime};
 use planish_check::verify::input_specs;
 use planish_compiler::source::SourceModel;
-use planish_data::inputs::{InputError, InputSpec, Sizes, Values, graph_bindings, inputs_behind, may_not_fit, specs};
+use planish_data::inputs::{InputError, InputSpec, Sizes, Values, graph_bindings, inputs_after, may_not_fit, specs};
 use planish_eval::Tensor;
 use planish_ir::{Bindings, Graph};
 use planish_models::LoadOptions;
@@ -162,7 +162,7 @@ impl Subject {
         past: usize,
     ) -> Result<Vec<(String, Tensor)>> {
         let made = || -> Result<Vec<(String, Tensor)>> {
-            Ok(inputs_behind(&self.open_specs(part, session, options)?, sizes, past, options.seed)?)
+            Ok(inputs_after(&self.open_specs(part, session, options)?, sizes, past, options.seed)?)
         };
         let mut inputs = made().map_err(|error| match error.downcast_ref() {
             Some(InputError::TooLarge { .. }) | None => error,

@@ -45,7 +45,7 @@ impl<'a> Located<'a> {
     }
 
     /// The module of a node of the runtime. A node that the runtime made has the name of one that it replaced with
-    /// something behind it, or a name of the runtime's own: then it belongs to the module of the node in front of it.
+    /// something after it, or a name of the runtime's own: then it belongs to the module of the node in front of it.
     fn module(&self, name: &str, before: &str) -> String {
         let ends = name.match_indices('/').map(|(at, _)| at).collect::<Vec<_>>().into_iter().rev();
         let mut shorter = [name.len()].into_iter().chain(ends).filter_map(|end| name.get(..end));

@@ -56,7 +56,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     }
     if both_sides {
         return Err(b.config.error(format!(
-            "`{BIDIRECTIONAL}` is true: a token sees those behind it, so no cache holds its keys and values while a text grows; \
+            "`{BIDIRECTIONAL}` is true: a token sees those after it, so no cache holds its keys and values while a text grows; \
              choose the task feature-extraction"
         )));
     }

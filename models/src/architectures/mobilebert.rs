@@ -199,7 +199,7 @@ impl Mobile {
     }
 }
 
-/// The features of the token behind, of each token, and of the token before: zeros where there is none.
+/// The features of the token after, of each token, and of the token before: zeros where there is none.
 fn trigrams(b: &mut Builder<'_>, x: ValueId, size: Size) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("embeddings.trigrams.{name}");
     let zero = Weight::numbers(DType::F32, vec![1, 1, 1], &[0.0]);
@@ -213,7 +213,7 @@ fn trigrams(b: &mut Builder<'_>, x: ValueId, size: Size) -> Result<ValueId, Mode
         let end = Dim::symbol(SEQUENCE).checked_add(&start).unwrap_or_default();
         b.emit(Slice { x: padded, axis: 1, start, end }, &at(name))
     };
-    let parts = vec![from(2, "behind")?, x, from(0, "before")?];
+    let parts = vec![from(2, "after")?, x, from(0, "before")?];
     b.emit(Concat { parts, axis: 2 }, "embeddings.trigrams")
 }
 

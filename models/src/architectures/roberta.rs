@@ -126,7 +126,7 @@ fn build_with(
     Ok(s.properties(max_positions))
 }
 
-/// The id that pads, behind which positions begin: token number n, from 1 on, has position pad + n.
+/// The id that pads, after which positions begin: token number n, from 1 on, has position pad + n.
 pub(crate) fn padding(b: &Builder<'_>, s: &Settings) -> Result<i64, ModelError> {
     let Some(pad) = s.pad_token_id else {
         return Err(b.config.error("`pad_token_id` is not an id: the positions of RoBERTa depend on it"));

@@ -47,7 +47,7 @@ impl Scores {
     }
 }
 
-/// Attention to keys that a mask keeps, bool[batch_size, keys], without a cache: a query sees those before and behind it.
+/// Attention to keys that a mask keeps, bool[batch_size, keys], without a cache: a query sees those before and after it.
 pub(crate) fn attention([q, k, v]: [ValueId; 3], heads: Heads, scores: Scores, mask: ValueId) -> ops::Attention {
     let Heads { queries, keys, .. } = heads;
     ops::Attention {

@@ -20,7 +20,7 @@ pub(crate) struct Buckets {
     exact: usize,
     /// All distances from it on are in the last bucket.
     max_distance: usize,
-    /// Whether keys behind a query have buckets of their own; all are in the first otherwise.
+    /// Whether keys after a query have buckets of their own; all are in the first otherwise.
     both_sides: bool,
 }
 
@@ -56,16 +56,16 @@ impl Buckets {
         (self.exact + far).min(self.count - 1)
     }
 
-    /// The farthest distance to keys behind the query that has a place.
-    fn behind(&self) -> usize {
+    /// The farthest distance to keys after the query that has a place.
+    fn after(&self) -> usize {
         if self.both_sides { self.max_distance } else { 0 }
     }
 
-    /// The buckets of keys at the distances `-max_distance ..= behind` from the query.
+    /// The buckets of keys at the distances `-max_distance ..= after` from the query.
     pub(crate) fn of_distances(&self) -> Weight {
         let before = (0..=self.max_distance).rev().map(|distance| self.one_sided(distance));
-        let behind = (1..=self.behind()).map(|distance| self.count + self.one_sided(distance));
-        let buckets: Vec<i64> = before.chain(behind).map(|b| i64::try_from(b).unwrap_or(i64::MAX)).collect();
+        let after = (1..=self.after()).map(|distance| self.count + self.one_sided(distance));
+        let buckets: Vec<i64> = before.chain(after).map(|b| i64::try_from(b).unwrap_or(i64::MAX)).collect();
         Weight::integers(&buckets)
     }
 }
@@ -88,7 +88,7 @@ fn relative_positions(
     let distance = b.emit(Binary { kind: BinaryKind::Sub, a: key, b: query }, &at("distance"))?;
     let mut scalar = |name: &str, value: usize| b.graph.add_scalar(&at(name), DType::I64, value as f64);
     let (origin, last) =
-        (scalar("origin", buckets.max_distance), scalar("last", buckets.max_distance + buckets.behind()));
+        (scalar("origin", buckets.max_distance), scalar("last", buckets.max_distance + buckets.after()));
     let first = scalar("first", 0);
     let place = b.add(distance, origin, &at("place"))?;
     let place = b.emit(Binary { kind: BinaryKind::Max, a: place, b: first }, &at("place.max"))?;

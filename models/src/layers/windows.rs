@@ -21,7 +21,7 @@ pub(crate) fn pattern(config: &Config<'_>, default: usize) -> Result<usize, Mode
 #[derive(Default)]
 pub(crate) struct Windows {
     size: Option<usize>,
-    /// Whether each layer has one; the layers behind these have none.
+    /// Whether each layer has one; the layers after these have none.
     slides: Vec<bool>,
 }
 

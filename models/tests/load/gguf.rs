@@ -426,7 +426,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_behind_a_header_are_a_model_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300), counts in any::<[u8; 2]>()) {
+    fn random_bytes_after_a_header_are_a_model_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300), counts in any::<[u8; 2]>()) {
         let mut file = b"GGUF\x03\0\0\0".to_vec();
         counts.iter().for_each(|count| file.extend(u64::from(count % 4).to_le_bytes()));
         file.extend(bytes);

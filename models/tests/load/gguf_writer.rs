@@ -15,7 +15,7 @@ pub(crate) enum Meta {
     Texts(Vec<String>),
     Floats(Vec<f32>),
     Integers(Vec<i32>),
-    /// A type and the bytes behind it.
+    /// A type and the bytes after it.
     Raw(u32, Vec<u8>),
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Tensor {
     pub(crate) kind: u32,
     pub(crate) shape: Vec<usize>,
     pub(crate) bytes: Vec<u8>,
-    /// Where it begins in the data; behind the one before where absent.
+    /// Where it begins in the data; after the one before where absent.
     pub(crate) offset: Option<u64>,
 }
 

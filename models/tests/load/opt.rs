@@ -36,7 +36,7 @@ fn names_and_defaults_make_no_difference() {
 }
 
 #[test]
-fn the_norm_behind_the_layers_may_be_missing() {
+fn the_norm_after_the_layers_may_be_missing() {
     let last = |draft: Draft, line: &str| {
         let graph = text(&draft.load(STRICT).unwrap(), "model");
         assert!(graph.contains(line), "{line} is not in {graph}");

@@ -44,7 +44,7 @@ fn ernie_is_bert_with_an_embedding_of_the_task() {
     assert!(difference(&with_tasks, &Draft::of("bert")) > 1e-2);
 }
 
-/// XLM-RoBERTa-XL has other names, positions behind that of padding, and one type of tokens.
+/// XLM-RoBERTa-XL has other names, positions after that of padding, and one type of tokens.
 #[test]
 fn megatron_bert_has_the_layers_of_xlm_roberta_xl() {
     let of_xl = Draft::of("xlm-roberta-xl");

@@ -159,7 +159,7 @@ fn longrope_chooses_by_the_length_of_each_row() {
 
 /// As the transformers library does for Phi-3 alone.
 #[test]
-fn the_cache_of_phi3_is_computed_anew_behind_the_original_length() {
+fn the_cache_of_phi3_is_computed_anew_after_the_original_length() {
     let at = |draft: &Draft| draft.load(LENIENT).unwrap().recompute_at;
     assert_eq!(at(&Draft::of("phi3-longrope")), Some(9));
     assert_eq!(at(&Draft::of("phi3-longrope").with("original_max_position_embeddings", json!(63))), Some(64));

@@ -131,7 +131,7 @@ fn norms_with_a_weight_for_each_head() {
     }
 }
 
-/// Tokens see those behind them, in layers with windows half a window.
+/// Tokens see those after them, in layers with windows half a window.
 #[test]
 fn gemma_3_in_both_directions() {
     const KEY: &str = "use_bidirectional_attention";

@@ -99,7 +99,7 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
     Ok(())
 }
 
-/// Has pads of some axes, where both are constant, be those of all axes: ONNX Runtime moves a Transpose behind a Pad as if
+/// Has pads of some axes, where both are constant, be those of all axes: ONNX Runtime moves a Transpose after a Pad as if
 /// it had no axes.
 fn whole_pads(scope: &mut Scope, node: &Node<'_>, inputs: &mut Vec<Option<ValueId>>) -> Result<(), String> {
     let constants = |index| scope.known(node.input(index).ok()?)?.constants();

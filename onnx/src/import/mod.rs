@@ -1,7 +1,7 @@
 //! From an ONNX graph to the IR.
 //!
 //! Weights stay where they are. What computes shapes is followed symbolically and leaves no node
-//! behind; operators that the IR has become those; others pass through as `foreign`, with types of their results that
+//! after; operators that the IR has become those; others pass through as `foreign`, with types of their results that
 //! the operator's schema gives or the graph declares, as far as these go.
 
 pub(crate) mod bodies;

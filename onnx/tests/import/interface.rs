@@ -35,7 +35,7 @@ fn inputs_with_a_value_stay_where_they_are_named() {
 
 /// A convolution with a step determines how many places it has.
 #[test]
-fn a_convolution_stays_behind_a_cut() {
+fn a_convolution_stays_after_a_cut() {
     let constants = vec![floats("w", &[1, 1, 3], &[1.0; 3])];
     let nodes = vec![
         node("a = Relu(x)", vec![]),

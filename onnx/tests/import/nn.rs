@@ -45,7 +45,7 @@ fn vectors_are_matrices_of_one_row_or_column() {
 }
 
 #[test]
-fn softmax_along_an_axis_and_over_all_behind_it() {
+fn softmax_along_an_axis_and_over_all_after_it() {
     let softmax = |opset, axis| {
         let graph =
             graph(vec![f32("x", "n, 2, 3")], vec![], vec![node("y = Softmax(x)", vec![int("axis", axis)])], &["y"]);

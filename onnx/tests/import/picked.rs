@@ -91,7 +91,7 @@ fn sums_along_axes() {
 
 /// A size that was used as a tensor is still known.
 #[test]
-fn sizes_stay_known_behind_their_use() {
+fn sizes_stay_known_after_their_use() {
     let nodes = vec![
         node("sizes = Shape(x)", vec![]),
         node("more = Add(sizes, k)", vec![]),

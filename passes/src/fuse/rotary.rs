@@ -1,4 +1,4 @@
-//! Rotary position embedding and the cache behind it.
+//! Rotary position embedding and the cache after it.
 
 use planish_ir::ops::{Attention, Flag, Rotary, RotaryAppend};
 use planish_ir::{Graph, NodeId, Op, Rewriter, ValueId};
@@ -11,7 +11,7 @@ use crate::{CUDA, Example, Options, Outcome, Pass, PassError};
 pub const FUSE_ROTARY: Pass = Pass {
     name: "fuse-rotary",
     summary: "Joins the rotary embeddings of the queries and the keys of an attention with a cache, for target cuda. \
-              One operator rotates both, and puts keys and values behind those of the past. The attention then takes \
+              One operator rotates both, and puts keys and values after those of the past. The attention then takes \
               all keys and values as caches hold them. The operator runs also without a past, where the attention \
               returns its keys and values.",
     numerics: "none",

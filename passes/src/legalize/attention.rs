@@ -28,7 +28,7 @@ pub const LOWER_ATTENTION: Pass = Pass {
               attention with a cache stays one operator if it \
               computes in float32, has no softcap, and has keys of its own for each head. ONNX's Attention then takes \
               mask and causality as an addend. Other targets take products. With --cache in-place, attention with a \
-              cache becomes ONNX Runtime's GroupQueryAttention, which writes new keys and values behind the past where \
+              cache becomes ONNX Runtime's GroupQueryAttention, which writes new keys and values after the past where \
               both are in one buffer. Where the plan of the \
               quantization says so, probabilities go through QuantizeLinear and DequantizeLinear. Where the recipe has `attention_fp32`, queries, keys and values \
               of half types are cast to float32 in front of the products and the result is cast back. For target trt, from \

@@ -14,7 +14,7 @@ use crate::{Example, Note, ORT, Options, Outcome, Pass, PassError};
 pub const CHUNK_ATTENTION: Pass = Pass {
     name: "chunk-attention",
     summary: "Computes attention for some queries after others where the scores of all would take more than 256 MiB. A chunk \
-              of causal attention leaves out the keys behind its last query. The pass runs for targets ort and ort-cuda, \
+              of causal attention leaves out the keys after its last query. The pass runs for targets ort and ort-cuda, \
               where --shapes fixes all sizes. The sizes of other graphs are known to a run only.",
     numerics: "none, but for a query whose keys the mask all leaves out: it attends to all keys of its chunk alike.",
     example: Example {
@@ -105,13 +105,13 @@ fn chunked(
     let kv_heads = attention.kv_heads();
     let k = super::attention::cached(l, attention.k, attention.past_key, kv_heads)?;
     let v = super::attention::cached(l, attention.v, attention.past_value, kv_heads)?;
-    let behind = sizes.keys.saturating_sub(sizes.queries);
+    let past = sizes.keys.saturating_sub(sizes.queries);
     let shape = attention.bias.map(|bias| l.graph.ty(bias).shape.to_vec()).unwrap_or_default();
     let mut parts = Vec::new();
     for first in (0..sizes.queries).step_by(queries) {
         let last = sizes.queries.min(first + queries);
         // Causal queries are at the positions of the last keys.
-        let keys = if attention.causal.0 { behind + last } else { sizes.keys };
+        let keys = if attention.causal.0 { past + last } else { sizes.keys };
         let mut part = |x: ValueId, axis: usize, start: usize, end: usize| {
             if start == 0 && l.graph.ty(x).shape[axis] == dim(end) {
                 return Ok(x);

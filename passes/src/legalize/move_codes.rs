@@ -8,9 +8,9 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError, QuantizedForm};
 /// Has reshapes, transposes, slices and MaxPool of dequantized values take the codes.
 pub const MOVE_CODES: Pass = Pass {
     name: "move-codes",
-    summary: "Moves DequantizeLinear with one scale behind reshapes, transposes, slices and MaxPool of its result. They then \
+    summary: "Moves DequantizeLinear with one scale after reshapes, transposes, slices and MaxPool of its result. They then \
               take codes of 8 bits. When ONNX Runtime loads a graph, it puts a QuantizeLinear and a DequantizeLinear \
-              behind such an operator on what a DequantizeLinear gives. At opset 21 and later it then refuses codes \
+              after such an operator on what a DequantizeLinear gives. At opset 21 and later it then refuses codes \
               of i8, and it ends the process where a graph within the graph reads what was moved. Nothing is left to \
               match where codes are moved. TensorRT wants pairs in front of layers, so target trt keeps them there.",
     numerics: "none",

@@ -34,7 +34,7 @@ pub const LOWER_QUANTIZED: Pass = Pass {
               and MatMulIntegerToFloat with the bias. With the scale of each run they become DynamicQuantizeLinear and \
               MatMulIntegerToFloat, or one DynamicQuantizeMatMul where one layer takes the input. For the other targets \
               the input goes through QuantizeLinear and DequantizeLinear, and the codes of the weight through \
-              DequantizeLinear, which TensorRT fuses with the product. Columns that are split are put behind the \
+              DequantizeLinear, which TensorRT fuses with the product. Columns that are split are put after the \
               input: what they exceed the range by, limited to the range. Rows of the weight are repeated for them. \
               For target ort, where the input is Gelu or ReLU of a product of integers, a QGemm with results of codes \
               computes these columns from the input of that product, and the bias makes up for the zero point. \
@@ -44,7 +44,7 @@ pub const LOWER_QUANTIZED: Pass = Pass {
               numbers transposed. For target ort, rows of a table of codes with one scale are looked up before DequantizeLinear. Where the target \
               runs ONNX Runtime's own operators, layers with a scale for each block of their weight become MatMulNBits, and \
               rows of such a table are looked up by GatherBlockQuantized; for target ort, so do layers whose weights alone \
-              are codes of 8 bits, because ONNX Runtime rounds the input of a product behind DequantizeLinear; layers of indices of the tables NF4 and FP4 become \
+              are codes of 8 bits, because ONNX Runtime rounds the input of a product after DequantizeLinear; layers of indices of the tables NF4 and FP4 become \
               MatMulBnb4. For target \
               trt, u8 with a zero point of 128 becomes i8. For target cuda, a layer becomes quantize and \
               quantized_linear, with its activation and residual: layers of one input share its codes, the weight is \
@@ -125,7 +125,7 @@ fn layers(graph: &Graph) -> HashMap<ValueId, usize> {
 /// A value as codes.
 #[derive(Clone, Copy)]
 struct Coded {
-    /// The codes, [.., columns and those behind them].
+    /// The codes, [.., columns and those after them].
     codes: ValueId,
     /// What a code of 1 stands for, a float32 scalar.
     scale: ValueId,
@@ -153,9 +153,9 @@ struct Lowering {
     numbers: HashMap<ValueId, FakeQuantize>,
     /// The codes of values.
     codes: HashMap<FakeQuantize, Coded>,
-    /// The codes of activations whose columns behind the layer before computes.
+    /// The codes of activations whose columns after the layer before computes.
     ahead: HashMap<FakeQuantize, Option<ahead::Ahead>>,
-    /// The numbers of values, with those of the columns behind.
+    /// The numbers of values, with those of the columns after.
     wide: HashMap<FakeQuantize, ValueId>,
     /// The numbers of weights of codes.
     tables: HashMap<ValueId, ValueId>,
@@ -300,7 +300,7 @@ impl Matrix {
             Channels::Blocks { axis, .. } if axis != 0 || !split.is_empty() => return None,
             Channels::Blocks { .. } => return Some(Self { codes, scales, zero_points, channels }),
         }
-        let rows: Vec<usize> = (0..codes.shape()[0]).chain(behind(split).map(|(column, _)| column)).collect();
+        let rows: Vec<usize> = (0..codes.shape()[0]).chain(added_columns(split).map(|(column, _)| column)).collect();
         Some(Self { codes: codes.gather(0, &rows)?, scales, zero_points, channels: Channels::Axis(1) })
     }
 
@@ -324,9 +324,9 @@ fn first_opset(floats: DType, codes: DType) -> u32 {
     }
 }
 
-/// The columns of codes behind the input: the column that each is of, and how many columns of codes that one has
+/// The columns of codes after the input: the column that each is of, and how many columns of codes that one has
 /// before. All second ones come first, then all third ones.
-fn behind(split: &[usize]) -> impl Iterator<Item = (usize, usize)> {
+fn added_columns(split: &[usize]) -> impl Iterator<Item = (usize, usize)> {
     let mut parts: Vec<(usize, usize)> = Vec::with_capacity(split.len());
     for (at, column) in split.iter().enumerate() {
         parts.push((split[..at].iter().filter(|before| *before == column).count() + 1, *column));

@@ -12,9 +12,9 @@ use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 pub const STORE_ONCE: Pass = Pass {
     name: "store-once",
     summary: "Stores codes once that one operator takes by rows and another by columns, such as a table of tokens and the \
-              layer that scores tokens with it. A Transpose gives the codes to the second operator, and a Gather behind it the \
+              layer that scores tokens with it. A Transpose gives the codes to the second operator, and a Gather after it the \
               rows that are repeated for columns that are split. Both depend on weights alone, so a runtime computes them when \
-              it loads the model. The pass runs behind all folding, which would undo it.",
+              it loads the model. The pass runs after all folding, which would undo it.",
     numerics: "none",
     example: Example {
         target: &ORT,

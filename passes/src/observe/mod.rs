@@ -26,7 +26,7 @@ pub const OBSERVE: Pass = Pass {
               floating-point result of a node, three outputs hold the smallest element, the largest element, and \
               whether an element is NaN, which the minimum and the maximum of a runtime may hide. For each attention \
               they hold the same of its scaled scores, before softcap, bias and mask, under the name RESULT/scores. \
-              The outputs are scalars, and their names contain the name of the value. Each is computed directly behind \
+              The outputs are scalars, and their names contain the name of the value. Each is computed directly after \
               its value, so that no tensor lives longer. For target ort they are computed at the end, the last value \
               first, because ONNX Runtime runs nodes in this order interleaved. A graph that has such outputs stays as \
               it is.",

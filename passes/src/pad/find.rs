@@ -16,7 +16,7 @@ pub(crate) struct Head {
     /// What it gives.
     pub(super) scores: ValueId,
     /// What is computed from that element by element up to the output: the results in this order.
-    pub(super) behind: Vec<ValueId>,
+    pub(super) after: Vec<ValueId>,
     /// The number of tokens.
     pub(super) size: usize,
 }
@@ -90,18 +90,18 @@ fn are_tokens(graph: &Graph, mut ids: ValueId) -> bool {
 /// The linear layer of known weights that an output comes from, element by element. What is between
 /// the two nothing else uses.
 fn linear_before(graph: &Graph, uses: &[usize], output: usize) -> Option<Head> {
-    let mut behind = Vec::new();
+    let mut after = Vec::new();
     let mut value = graph.outputs()[output].value;
     loop {
         let op = &graph.producer(value).filter(|_| uses[value.index()] == 1)?.op;
         if let Op::Linear(linear) = op {
             let known = |weight: ValueId| graph.weight(weight).is_some();
             let size = graph.weight(linear.weight)?.shape()[usize::from(linear.transposed.0)];
-            behind.reverse();
-            let head = Head { output, linear: linear.clone(), scores: value, behind, size };
+            after.reverse();
+            let head = Head { output, linear: linear.clone(), scores: value, after, size };
             return linear.bias.is_none_or(known).then_some(head);
         }
-        behind.push(value);
+        after.push(value);
         value = before(graph, op).filter(|x| graph.ty(*x).shape == graph.ty(value).shape)?;
     }
 }

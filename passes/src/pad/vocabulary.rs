@@ -16,7 +16,7 @@ pub const PAD_VOCAB: Pass = Pass {
     summary: "Pads the vocabulary to a multiple of rows (`pad_vocab` of the recipe), because kernels for matrix products are faster \
               at aligned sizes. The pass pads the tables that token ids are looked up in, and the linear layers that \
               score tokens, with their biases. A table that also scores tokens stays one tensor. The new rows of a \
-              table hold zeros, and no id reaches them. A slice behind the layer removes the new columns of the \
+              table hold zeros, and no id reaches them. A slice after the layer removes the new columns of the \
               scores. With padded logits they stay, and hold the most negative finite number of the element type. A \
               linear layer scores tokens if an output is computed from it element by element, and its weight is such a \
               table. It also does if that output is called `logits` and has as many columns as a table has rows. Ids \
@@ -111,7 +111,7 @@ fn sliced(graph: &mut Graph, head: &Head, weight: ValueId, multiple: usize) -> R
     let slice = Slice { x: scores, axis, start: Dim::constant(0), end };
     let mut value = graph.emit(slice, &format!("{name}/slice"), origin)?[0];
     let mut before = head.scores;
-    for &step in &head.behind {
+    for &step in &head.after {
         value = reapplied(graph, step, before, value, |_, other| Ok(other))?;
         before = step;
     }
@@ -121,8 +121,8 @@ fn sliced(graph: &mut Graph, head: &Head, weight: ValueId, multiple: usize) -> R
 /// The output of a head with a larger weight, in all its width.
 fn whole(graph: &mut Graph, head: &Head, weight: ValueId, multiple: usize) -> Result<ValueId, PassError> {
     let output = graph.outputs()[head.output].value;
-    // Zeros of the weight leave what is in the bias; what is applied behind would change it.
-    let alone = head.behind.is_empty();
+    // Zeros of the weight leave what is in the bias; what is applied after would change it.
+    let alone = head.after.is_empty();
     let lowest = graph.ty(output).dtype.finite_min().unwrap_or(f64::MIN);
     let bias = match head.linear.bias {
         Some(bias) => Some(padded(graph, bias, 0, multiple, if alone { lowest } else { 0.0 })?),
@@ -131,7 +131,7 @@ fn whole(graph: &mut Graph, head: &Head, weight: ValueId, multiple: usize) -> Re
     };
     let mut value = again(graph, Linear { weight, bias, ..head.linear.clone() }, head.scores)?;
     let mut before = head.scores;
-    for &step in &head.behind {
+    for &step in &head.after {
         value = reapplied(graph, step, before, value, |graph, other| {
             let width = graph.weight(other).and_then(|weight| weight.shape().last().copied());
             match width.filter(|width| *width == head.size && head.size > 1) {

@@ -122,7 +122,7 @@ pub const HALVE: Pass = Pass {
               following stays float32. (positions) Values that are computed from integers alone, such as angles and \
               masks, and sums and products with a number beyond the limit of activations. (reductions) Sums, means, \
               running sums, softmax, powers, exponentials, logarithms, roots and trigonometric functions, and the \
-              operators behind them up to the next norm, product or bounded function: only float32 holds numbers as \
+              operators after them up to the next norm, product or bounded function: only float32 holds numbers as \
               large or as small. (sole-use) Values that only such operators use, except products and tables of \
               lookups, and the bias of an attention. (shared) Lookups in a table that another operator takes in \
               float32, so that a tied table stays one tensor. (weights) Operators with a weight that overflows, or \

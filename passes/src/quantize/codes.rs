@@ -46,7 +46,7 @@ pub fn weights_of_codes(graph: &Graph) -> HashSet<ValueId> {
 fn taken(graph: &Graph) -> HashSet<ValueId> {
     let mut taken = HashSet::new();
     let nodes: Vec<_> = graph.nodes().map(|(_, node)| node).collect();
-    // What takes a value comes behind it.
+    // What takes a value comes after it.
     for node in nodes.into_iter().rev() {
         match &node.op {
             Op::Foreign(op) => taken.extend(operands(op)),

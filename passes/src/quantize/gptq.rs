@@ -1,4 +1,4 @@
-//! GPTQ: weights rounded one column after the other, each error made up for by the columns behind (Frantar et al. 2022,
+//! GPTQ: weights rounded one column after the other, each error made up for by the columns after (Frantar et al. 2022,
 //! arXiv:2210.17323).
 
 use rayon::prelude::*;
@@ -34,7 +34,7 @@ impl CodeGrid {
 const ROWS: usize = 64;
 const COLUMNS: usize = 128;
 
-/// The order in which the columns of weights are rounded, and how their errors go to the columns behind: the same for all layers
+/// The order in which the columns of weights are rounded, and how their errors go to the columns after: the same for all layers
 /// that take an input.
 pub struct Gptq {
     /// Columns with large inputs first.
@@ -78,7 +78,7 @@ impl Gptq {
         codes
     }
 
-    /// Rounds some rows: the errors of a block of columns go to the columns within it one by one, and to those behind it at once.
+    /// Rounds some rows: the errors of a block of columns go to the columns within it one by one, and to those after it at once.
     fn round_rows(&self, weights: &[f32], rows: &Rows<'_>, codes: &mut [i16]) {
         let columns = self.order.len();
         let mut left: Vec<f64> = Vec::with_capacity(weights.len());
@@ -103,7 +103,7 @@ impl Gptq {
                 }
             }
             if end < columns {
-                let behind = Product {
+                let after = Product {
                     m: left.len() / columns,
                     n: columns - end,
                     k: width,
@@ -112,7 +112,7 @@ impl Gptq {
                     b: &self.upper[start * columns + end..],
                     b_strides: [columns, 1],
                 };
-                behind.add_to(&mut left[end..], columns, -1.0);
+                after.add_to(&mut left[end..], columns, -1.0);
             }
         }
     }

@@ -93,7 +93,7 @@ mod tests {
         let rows = [[1.0, 2.0], [1.25, 0.0]];
         assert_eq!(loss(&rows, fixed(DType::I8, 1.0)), Some(0.02));
         assert_eq!(loss(&rows, fixed(DType::I8, 0.25)), Some(0.0));
-        // E4M3 has three bits behind the first one: 1.25 is a number of it, and 17 is not.
+        // E4M3 has three bits after the first one: 1.25 is a number of it, and 17 is not.
         assert_eq!(loss(&rows, fixed(DType::F8E4M3FN, 1.0)), Some(0.0));
         assert_eq!(loss(&[[17.0, 0.0]], fixed(DType::F8E4M3FN, 1.0)), Some(3.46e-3));
     }

@@ -59,7 +59,7 @@ impl Product<'_> {
 }
 
 /// Replaces the lower triangle of a positive definite matrix [n, n] by its Cholesky factor. What is above the diagonal has no
-/// meaning before and behind.
+/// meaning before and after.
 pub(super) fn cholesky(a: &mut [f64], n: usize) {
     for start in (0..n).step_by(BLOCK) {
         let width = BLOCK.min(n - start);

@@ -97,10 +97,10 @@ fn cast(graph: &Graph, value: ValueId) -> Option<(ValueId, [DType; 2])> {
     }
 }
 
-/// How many operators scaling is looked for behind.
+/// How many operators scaling is looked for after.
 const DEPTH: usize = 8;
 
-/// The value without what it is multiplied with, and that number: scaling is found behind transposes
+/// The value without what it is multiplied with, and that number: scaling is found after transposes
 /// and reshapes too, which are then done without it.
 pub(super) fn unscaled(graph: &mut Rewriter<'_>, value: ValueId) -> Result<(ValueId, f64), BuildError> {
     unscaled_within(graph, value, DEPTH)

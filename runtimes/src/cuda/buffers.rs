@@ -6,7 +6,7 @@ use super::device::{Buffer, Device};
 use super::program::Program;
 
 /// The environment variable that gives each buffer and each weight an allocation of its own: `1`. What accesses memory
-/// behind the end of one then shows in AddressSanitizer, with the emulator, and in compute-sanitizer's memcheck, on a GPU.
+/// after the end of one then shows in AddressSanitizer, with the emulator, and in compute-sanitizer's memcheck, on a GPU.
 const SEPARATE: &str = "PLANISH_CUDA_SEPARATE_BUFFERS";
 
 /// Whether buffers are apart. Sessions ask when they are loaded.

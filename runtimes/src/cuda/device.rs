@@ -136,7 +136,7 @@ pub(crate) trait Device: Send + Sync {
     fn event(&self) -> Result<Option<Box<dyn Event>>, String>;
 
     /// A point in the order of the work like that of [`Device::event`], in front of which the device is busy for about
-    /// `busy`, 2 ms at most. While it is, the host gives the work behind the point, so that the time it takes for this is
+    /// `busy`, 2 ms at most. While it is, the host gives the work after the point, so that the time it takes for this is
     /// not between this point and a later one.
     ///
     /// # Errors
@@ -180,7 +180,7 @@ pub(crate) struct Matrix<A> {
 
 /// `d = epilogue(alpha * a * b + c + bias)`, for each matrix of a batch: `a` is [m, k], `b` [k, n], `c` and `d` [m, n].
 /// Sums are in float32; those of products of codes, which are i8, are in i32. For codes the result is i32, `alpha` is 1,
-/// `a` is stored as it is and `b` as its transpose, there is nothing behind the product, and `n`, `k` and the distances
+/// `a` is stored as it is and `b` as its transpose, there is nothing after the product, and `n`, `k` and the distances
 /// of rows are multiples of 4.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Product<A = u64> {

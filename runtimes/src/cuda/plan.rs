@@ -102,7 +102,7 @@ pub fn plan_run(graph: &Graph, bindings: &Bindings) -> Result<RunPlan, String> {
     ))
 }
 
-/// The tokens that a cache has room for behind those of a step, where the plan of a step is told.
+/// The tokens that a cache has room for after those of a step, where the plan of a step is told.
 const ROOM: usize = 64;
 
 /// Whether one program serves steps of all lengths, and why; `None` of a graph without a cache.

@@ -8,7 +8,7 @@ use planish_ir::DType;
 
 use super::device::{Buffer, Device};
 
-/// A tensor in the memory of a device, without gaps but for the room behind the keys of a cache.
+/// A tensor in the memory of a device, without gaps but for the room after the keys of a cache.
 #[derive(Clone)]
 pub(crate) struct DeviceTensor {
     pub(super) device: Arc<dyn Device>,
@@ -33,8 +33,8 @@ impl Cache {
         Self { capacity, filled: Arc::new(AtomicUsize::new(keys)) }
     }
 
-    /// Whether no tensor has keys behind these.
-    pub(super) fn is_free_behind(&self, keys: usize) -> bool {
+    /// Whether no tensor has keys after these.
+    pub(super) fn is_free_after(&self, keys: usize) -> bool {
         self.filled.load(Ordering::Relaxed) == keys
     }
 }
@@ -110,8 +110,8 @@ impl DeviceTensor {
         Ok(())
     }
 
-    /// Fills the keys or values of a cache behind the first ones with bytes that are no numbers.
-    pub(super) fn poison_behind(&self, keys: usize) -> Result<(), String> {
+    /// Fills the keys or values of a cache after the first ones with bytes that are no numbers.
+    pub(super) fn poison_after(&self, keys: usize) -> Result<(), String> {
         let (count, bytes, step) = self.pieces();
         let first = bytes / self.shape[2].max(1) * keys;
         let start = self.memory.address() + first as u64;
@@ -124,8 +124,8 @@ impl DeviceTensor {
         tensor.ok_or_else(|| format!("there are no tensors of {}", self.dtype))
     }
 
-    /// Only the first keys of a cache, with the room behind them; `None` if the tensor is not a cache. If no other tensor
-    /// shares the memory, the next keys are written behind these.
+    /// Only the first keys of a cache, with the room after them; `None` if the tensor is not a cache. If no other tensor
+    /// shares the memory, the next keys are written after these.
     pub(crate) fn first_keys(mut self, keys: usize) -> Option<Self> {
         let cache = self.cache.as_mut()?;
         if let Some(filled) = Arc::get_mut(&mut cache.filled) {
@@ -142,7 +142,7 @@ impl DeviceTensor {
             return None;
         }
         let (pieces, bytes, step) = self.pieces();
-        // The room behind keys is taken along.
+        // The room after keys is taken along.
         let slice = if self.cache.is_some() { pieces * step } else { bytes }.checked_div(*count)?;
         let memory = self.device.allocate(slice * rows.len()).ok()?;
         for (to, from) in rows.iter().enumerate() {

@@ -68,7 +68,7 @@ impl OrtCache {
         Self::new([batch, heads, keys, size], elements, room(keys.saturating_add(new)))
     }
 
-    /// The same keys with room for `new` ones behind them: in the same memory, if no other value has keys there.
+    /// The same keys with room for `new` ones after them: in the same memory, if no other value has keys there.
     pub(super) fn with_room(&self, new: usize) -> Result<Self, String> {
         let keys = self.shape[2];
         let free = self.buffer.filled.load(Ordering::Acquire) == keys;
@@ -78,7 +78,7 @@ impl OrtCache {
         }
     }
 
-    /// A copy of the keys, with room for `new` ones behind them.
+    /// A copy of the keys, with room for `new` ones after them.
     pub(super) fn copied(&self, new: usize) -> Result<Self, String> {
         Self::of(&self.shape, &self.elements(), new)
     }
@@ -95,7 +95,7 @@ impl OrtCache {
         self
     }
 
-    /// Only the first keys. If no other value is in the buffer, the next ones are written behind these.
+    /// Only the first keys. If no other value is in the buffer, the next ones are written after these.
     pub(crate) fn first_keys(mut self, keys: usize) -> Self {
         self.shape[2] = keys;
         if let Some(buffer) = Arc::get_mut(&mut self.buffer) {
@@ -113,7 +113,7 @@ impl OrtCache {
         &self.shape
     }
 
-    /// A copy of the keys without the room behind them.
+    /// A copy of the keys without the room after them.
     fn elements(&self) -> Vec<f32> {
         let [_, _, keys, size] = self.shape;
         let buffer = self.buffer();

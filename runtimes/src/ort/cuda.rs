@@ -60,7 +60,7 @@ fn try_device(loaded: &Loaded) -> Result<(), Unavailable> {
 pub(super) fn registered(builder: SessionBuilder, stream: Option<&CudaStream>) -> Result<SessionBuilder, ort::Error> {
     let provider = CUDA::default().with_tf32(false);
     let provider = match stream {
-        // SAFETY: the session's memory keeps the stream, and is dropped behind the session.
+        // SAFETY: the session's memory keeps the stream, and is dropped after the session.
         Some(stream) => unsafe { provider.with_compute_stream(stream.cu_stream().cast()) },
         None => provider,
     };

@@ -62,7 +62,7 @@ impl Provider {
     }
 
     /// Optimizers of ONNX Runtime that make a graph planish compiled slower: `SkipLayerNormalization` runs
-    /// behind `Add` and `LayerNormalization` on the processor. On CUDA nothing was measured yet.
+    /// after `Add` and `LayerNormalization` on the processor. On CUDA nothing was measured yet.
     pub(crate) fn disabled_for_compiled(self) -> &'static [&'static str] {
         match self {
             Provider::Cpu => &["SkipLayerNormFusion"],

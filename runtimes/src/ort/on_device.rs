@@ -108,7 +108,7 @@ impl DeviceBound {
     }
 
     /// Runs once and takes the times of the device, where it has a clock; with `transfers` the inputs are copied to the device in
-    /// front of the run, and the outputs to the host behind it.
+    /// front of the run, and the outputs to the host after it.
     pub(super) fn time(&mut self, session: &mut Session, transfers: bool) -> Result<Option<DeviceTimes>, String> {
         let message = |e: DriverError| e.to_string();
         if transfers {

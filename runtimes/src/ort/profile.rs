@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::session::OrtSession;
 use crate::{NodeRun, Port, ProfiledSession, RunProfile, RuntimeError, Session};
 
-/// What ONNX Runtime puts behind the name of a node for the event that is its whole run.
+/// What ONNX Runtime puts after the name of a node for the event that is its whole run.
 const RUN: &str = "_kernel_time";
 
 /// A session whose runs ONNX Runtime records.

@@ -223,7 +223,7 @@ impl OrtSession {
         Ok((binding, caches, new))
     }
 
-    /// Runs a model that appends to its cache in place. ONNX Runtime's operator takes several new tokens behind a past
+    /// Runs a model that appends to its cache in place. ONNX Runtime's operator takes several new tokens after a past
     /// for one row only, so rows then run one after the other.
     fn append(&mut self, ordered: &[&&RuntimeValue]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError> {
         let shape = |at: usize| ordered.get(at).map_or(&[][..], |value| value.shape());

@@ -273,7 +273,7 @@ impl Building<'_> {
                 return Err(refused("the tiling level", logger));
             }
         }
-        // SAFETY: the monitor is dropped behind the configuration.
+        // SAFETY: the monitor is dropped after the configuration.
         unsafe { config.as_mut().setProgressMonitor(self.monitor.interface()) };
         if ENTERPRISE {
             self.cache = TimingCache::new(self.config.pin_mut(), options.timing_cache.as_deref());

@@ -31,7 +31,7 @@ impl CacheKind {
         }
     }
 
-    /// What a file begins with, before its contents and behind it the digest of those.
+    /// What a file begins with, before its contents and after it the digest of those.
     fn magic(self) -> &'static [u8] {
         match self {
             Self::Timing => b"planish timing cache 1\n",

@@ -13,7 +13,7 @@ use super::log::Logger;
 use super::{ENTERPRISE, Plan, RUNTIME, gpu};
 use crate::RuntimeError;
 
-/// An engine in the GPU's memory. The members are dropped in their order: TensorRT's objects point to those behind them.
+/// An engine in the GPU's memory. The members are dropped in their order: TensorRT's objects point to those after them.
 pub(super) struct Engine {
     pub(super) engine: UniquePtr<ICudaEngine>,
     _runtime: UniquePtr<IRuntime>,
@@ -27,7 +27,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Reads an engine from a file, behind the check that it fits the library and the first GPU.
+    /// Reads an engine from a file, after the check that it fits the library and the first GPU.
     pub(super) fn load(library: &Library, path: &Path) -> Result<Self, RuntimeError> {
         let device = gpu::devices()?.swap_remove(0);
         let failed = |reason: String| failed(path, reason);
@@ -37,7 +37,7 @@ impl Engine {
         }
         let bytes = planish_files::read(path, &Kind::ENGINE).map_err(|e| failed(io::Error::from(e).to_string()))?;
         let logger = Logger::new();
-        // SAFETY: the function of the library, called with an `ILogger*` that lives longer than the runtime, behind the check
+        // SAFETY: the function of the library, called with an `ILogger*` that lives longer than the runtime, after the check
         // that there is a GPU.
         let mut runtime = unsafe {
             let runtime = (library.create_runtime)(logger.interface(), header_version().cast_signed());

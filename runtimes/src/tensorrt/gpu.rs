@@ -5,7 +5,7 @@ use crate::Unavailable;
 
 pub use crate::driver::Gpu as Device;
 
-/// The GPUs of this machine, at least one, of which the first is one that engines run on. TensorRT is called only behind this
+/// The GPUs of this machine, at least one, of which the first is one that engines run on. TensorRT is called only after this
 /// where it needs a GPU: without a driver some of its libraries return objects that end the process when they are used.
 ///
 /// # Errors

@@ -11,7 +11,7 @@ impl EngineSession {
     /// is recorded.
     ///
     /// # Errors
-    /// When a run fails, in front of the recording or behind one that failed, and when the stream cannot leave the recording.
+    /// When a run fails, in front of the recording or after one that failed, and when the stream cannot leave the recording.
     pub(super) fn record(&mut self) -> Result<Option<CudaGraph>, String> {
         self.enqueue()?;
         self.gpu.wait()?;

@@ -104,7 +104,7 @@ pub enum KernelSpecialization {
     /// In front of the first run of new shapes, which waits for them.
     #[default]
     Eager,
-    /// In the background, behind a run that uses fallback kernels.
+    /// In the background, after a run that uses fallback kernels.
     Lazy,
     /// Never: all runs use fallback kernels.
     None,

@@ -48,7 +48,7 @@ struct Messages {
     layers: Mutex<Option<String>>,
 }
 
-/// Keeps TensorRT's errors and warnings. TensorRT's objects hold a pointer to it, so it is dropped behind them.
+/// Keeps TensorRT's errors and warnings. TensorRT's objects hold a pointer to it, so it is dropped after them.
 pub(super) struct Logger {
     bridge: *mut RustLoggerBridge,
     /// At a fixed address, which the bridge knows.

@@ -16,7 +16,7 @@ pub(super) struct HostCopies {
 
 impl EngineSession {
     /// Runs once on what is bound and takes the times; with `transfers` the inputs are copied to the GPU in front of it, and
-    /// the outputs to the host behind it.
+    /// the outputs to the host after it.
     pub(super) fn measure(&mut self, bound: &mut Bound, transfers: bool) -> Result<DeviceTimes, String> {
         let graph = bound.graph.is_some();
         let message = |e: DriverError| e.to_string();

@@ -32,7 +32,7 @@ struct State<'a> {
     cancelled: AtomicBool,
 }
 
-/// TensorRT's `IProgressMonitor` of a [`Progress`]. The builder's configuration points to it, so it is dropped behind that.
+/// TensorRT's `IProgressMonitor` of a [`Progress`]. The builder's configuration points to it, so it is dropped after that.
 pub(super) struct Monitor<'a> {
     interface: *mut IProgressMonitor,
     /// At a fixed address, which the interface knows.

@@ -74,7 +74,7 @@ impl Runtime for TensorRt {
     }
 }
 
-/// Refuses a GPU that no engine runs on, before the library is loaded. Where there is no GPU, it is said behind that: a user who
+/// Refuses a GPU that no engine runs on, before the library is loaded. Where there is no GPU, it is said after that: a user who
 /// lacks both is told of the library first.
 fn refuse_present() -> Result<(), Unavailable> {
     let present = gpu::present().ok();

@@ -19,7 +19,7 @@ use super::{CacheFile, CacheKind, KernelSpecialization, PRODUCT};
 const ALLOCATION: ExecutionContextAllocationStrategy = ExecutionContextAllocationStrategy::kSTATIC;
 
 /// The configuration of an engine's context, with the kernels that are kept for it. The context points to both, so they are
-/// dropped behind that; and the configuration points to the kernels.
+/// dropped after that; and the configuration points to the kernels.
 #[cfg(not(feature = "tensorrt"))]
 pub(super) struct RuntimeConfig {
     config: UniquePtr<IRuntimeConfig>,

@@ -24,7 +24,7 @@ use crate::api::in_order;
 use crate::value::Kept;
 use crate::{DeviceTimes, Port, RuntimeError, RuntimeValue, Session};
 
-/// A loaded engine. The members are dropped in their order: TensorRT's objects point to those behind them.
+/// A loaded engine. The members are dropped in their order: TensorRT's objects point to those after them.
 pub(super) struct EngineSession {
     /// What `run_bound` runs.
     bound: Option<Bound>,

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_behind_an_error() {
+    fn nothing_is_written_after_an_error() {
         let mut room = Room(4);
         let mut stream = Stream::new(&mut room);
         assert_eq!([call(&mut stream, b"one"), call(&mut stream, b"two"), call(&mut stream, b"x")], [3, -1, -1]);

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use cxx::UniquePtr;
 use trtx_sys::nvinfer1::{IBuilderConfig, IHostMemory, ITimingCache};
 
-/// A timing cache. The configuration of a build points to it, so it is dropped behind that.
+/// A timing cache. The configuration of a build points to it, so it is dropped after that.
 pub(super) struct TimingCache(*mut ITimingCache);
 
 impl TimingCache {

@@ -133,7 +133,7 @@ static int named(const char *name) {
 }
 static void error(const char *text) {
     typedef void (*Log)(void *, int32_t, const char *);
-    ((Log)(*(void ***)logger)[4])(logger, 1, text); /* behind the two methods and the two destructors of IVersionedInterface */
+    ((Log)(*(void ***)logger)[4])(logger, 1, text); /* after the two methods and the two destructors of IVersionedInterface */
 }
 static void compute(void) {
     const int64_t *ids = addresses[0];
@@ -200,7 +200,7 @@ void *createInferRuntime_INTERNAL(void *of, int version) {
     logger = of;
     void **tables[] = {runtime_methods, engine_methods, config_methods, context_methods, cache_methods};
     for (int t = 0; t < 5; t++) for (int i = 0; i < 64; i++) tables[t][i] = (void *)missing;
-    /* The places of methods in NvInferImpl.h of version 1.7, behind two destructors. */
+    /* The places of methods in NvInferImpl.h of version 1.7, after two destructors. */
     runtime_methods[3] = (void *)deserialize;
     engine_methods[8] = (void *)engine_profiles;
     engine_methods[15] = (void *)engine_shape;

@@ -14,7 +14,7 @@ pub fn gpu(folder: &Path) -> PathBuf {
     tensorrt
 }
 
-/// An engine as TensorRT-RTX 1.7.0.9 writes it for compute capability 8.9: the header, and nothing behind it.
+/// An engine as TensorRT-RTX 1.7.0.9 writes it for compute capability 8.9: the header, and nothing after it.
 #[must_use]
 pub fn engine(folder: &Path) -> PathBuf {
     let mut header = [0u8; 64];

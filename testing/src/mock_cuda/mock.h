@@ -13,7 +13,7 @@ inline long mock_number(const char* name, long otherwise) {
     return text == nullptr || *text == 0 ? otherwise : strtol(text, nullptr, 10);
 }
 
-// Code as the mocked NVRTC makes it: this, and a shared library of the processor behind it.
+// Code as the mocked NVRTC makes it: this, and a shared library of the processor after it.
 struct MockCode {
     char magic[8];     // "MOCKCODE"
     int is_virtual;    // Whether it is PTX.

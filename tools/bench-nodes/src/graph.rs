@@ -66,7 +66,7 @@ impl Graph {
         }
     }
 
-    /// A layer of an encoder with its norms behind the sums.
+    /// A layer of an encoder with its norms after the sums.
     fn layer(&mut self, x: &str) -> String {
         let [q, k, v] = [(); 3].map(|()| self.linear(x, FEATURES, FEATURES));
         let [q, k, v] = [(&q, [0, 2, 1, 3]), (&k, [0, 2, 3, 1]), (&v, [0, 2, 1, 3])].map(|(x, perm)| {

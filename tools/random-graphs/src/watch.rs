@@ -111,7 +111,7 @@ struct Watching<'a> {
     tally: Tally,
 }
 
-/// Runs cases in processes of this program: with `arguments`, and the options of [`Cases`] behind them. `judge` says what is
+/// Runs cases in processes of this program: with `arguments`, and the options of [`Cases`] after them. `judge` says what is
 /// made of a kind of end, and of what the case was at, and `keep` keeps a case that did not end as it should.
 ///
 /// # Errors

@@ -119,7 +119,7 @@ pub(super) fn ndcg(relevance: &[f64], scores: &[f64]) -> Option<f64> {
     (best > 0.0).then(|| gain(relevance, scores) / best)
 }
 
-/// One over the place of the first relevant document, 0 where that is behind the tenth; `None` where no document is relevant.
+/// One over the place of the first relevant document, 0 where that is after the tenth; `None` where no document is relevant.
 /// Of documents with equal scores the first one of the data comes first.
 pub(super) fn reciprocal_rank(relevance: &[f64], scores: &[f64]) -> Option<f64> {
     relevance.iter().any(|relevance| *relevance > 0.0).then(|| {

@@ -39,8 +39,8 @@ impl Heads {
         }
     }
 
-    /// Behind those of the past.
-    fn behind(self, node: &Node<'_>, past: Option<&Tensor>) -> Result<Self, String> {
+    /// After those of the past.
+    fn after(self, node: &Node<'_>, past: Option<&Tensor>) -> Result<Self, String> {
         let Some(past) = past else { return Ok(self) };
         let [batch, heads, length, size] = self.shape;
         let &[b, h, before, s] = past.shape() else { return Err(format!("the past is {}", past.ty())) };
@@ -71,7 +71,7 @@ struct Mask<'a> {
     /// The number of keys that the mask has.
     keys: usize,
     causal: bool,
-    /// How many keys before and behind its own position a query sees.
+    /// How many keys before and after its own position a query sees.
     window: [Option<i64>; 2],
     /// The position of the first query, by batch.
     offsets: Vec<i64>,
@@ -153,8 +153,8 @@ fn attention(node: &Node<'_>) -> super::Results {
     }
     let [q, k, v] = [node.operand(0)?, node.operand(1)?, node.operand(2)?];
     let (queries, shared) = (Heads::of(q, node.int("q_num_heads", 0))?, node.int("kv_num_heads", 0));
-    let keys = Heads::of(k, shared)?.behind(node, node.optional(4))?;
-    let values = Heads::of(v, shared)?.behind(node, node.optional(5))?;
+    let keys = Heads::of(k, shared)?.after(node, node.optional(4))?;
+    let values = Heads::of(v, shared)?.after(node, node.optional(5))?;
     let ([batch, heads, length, size], [b, groups, all, s]) = (queries.shape, keys.shape);
     let width = values.shape[3];
     if [b, s] != [batch, size] || groups == 0 || heads % groups != 0 || values.shape[..3] != keys.shape[..3] {
@@ -221,7 +221,7 @@ pub(super) fn joined(dtype: DType, shape: [usize; 4], values: &[f64]) -> Result<
     of_numbers(dtype, &[batch, length, heads * width], &joined)
 }
 
-/// Pairs of each head rotated by the angle of their position; what lies behind the rotated part stays.
+/// Pairs of each head rotated by the angle of their position; what lies after the rotated part stays.
 fn rotary(node: &Node<'_>) -> Result<Tensor, String> {
     let x = node.operand(0)?;
     let mut heads = Heads::of(x, node.int("num_heads", 0))?;

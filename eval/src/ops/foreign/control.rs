@@ -122,7 +122,7 @@ impl<'a> Progress<'a> {
         memory
     }
 
-    /// Runs a round: `first` are the inputs before what is passed on, `last` those behind it. Returns the first
+    /// Runs a round: `first` are the inputs before what is passed on, `last` those after it. Returns the first
     /// `skipped` results.
     fn round(&mut self, body: &mut Body<'_>, first: &[&Tensor], last: &[&Tensor], skipped: usize) -> Results {
         body.node.context.loops.take_round()?;

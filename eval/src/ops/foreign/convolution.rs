@@ -37,9 +37,9 @@ pub(super) struct Window {
     pub(super) kernel: Vec<usize>,
     pub(super) strides: Vec<usize>,
     pub(super) dilations: Vec<usize>,
-    /// Elements before the first and behind the last.
+    /// Elements before the first and after the last.
     pub(super) before: Vec<i64>,
-    pub(super) behind: Vec<i64>,
+    pub(super) after: Vec<i64>,
 }
 
 impl Window {
@@ -73,8 +73,8 @@ impl Window {
         if kernel.contains(&0) || kernel.iter().any(|&k| k >= 1 << 31) || pads.iter().any(|p| p.abs() >= 1 << 31) {
             return Err(format!("a window of shape {kernel:?} with pads {pads:?}"));
         }
-        let behind = pads.split_off(rank);
-        Ok(Self { kernel, strides, dilations, before: pads, behind })
+        let after = pads.split_off(rank);
+        Ok(Self { kernel, strides, dilations, before: pads, after })
     }
 
     fn extent(&self, a: usize) -> i64 {
@@ -85,9 +85,9 @@ impl Window {
     pub(super) fn places(&self, spatial: &[usize], up: bool) -> Result<Vec<usize>, String> {
         let one = |a: usize| {
             let stride = signed(self.strides[a]);
-            let room = signed(spatial[a]) + self.before[a] + self.behind[a] - self.extent(a);
+            let room = signed(spatial[a]) + self.before[a] + self.after[a] - self.extent(a);
             let mut places = room.div_euclid(stride) + 1 + i64::from(up && room.rem_euclid(stride) != 0);
-            // None begins in the padding behind.
+            // None begins in the padding after.
             if up && (places - 1) * stride >= signed(spatial[a]) + self.before[a] {
                 places -= 1;
             }
@@ -186,9 +186,9 @@ fn transposed(node: &Node<'_>) -> Result<Tensor, String> {
         if let Some(given) = given {
             let total = (full - given).max(0);
             window.before[a] = if mode == "SAME_UPPER" { total / 2 } else { total - total / 2 };
-            window.behind[a] = total - window.before[a];
+            window.after[a] = total - window.before[a];
         }
-        let size = given.unwrap_or(full - window.before[a] - window.behind[a]);
+        let size = given.unwrap_or(full - window.before[a] - window.after[a]);
         places.push(usize::try_from(size).map_err(|_| format!("its result would have the size {size}"))?);
     }
     let out = each * groups;

@@ -47,24 +47,24 @@ struct Equation {
     result: Vec<Label>,
 }
 
-/// The labels of a term: those before the dimensions without names, how many these are, and those behind.
+/// The labels of a term: those before the dimensions without names, how many these are, and those after.
 struct Term<'a> {
     before: &'a str,
-    behind: Option<&'a str>,
+    after: Option<&'a str>,
 }
 
 impl<'a> Term<'a> {
     fn parse(text: &'a str) -> Result<Self, String> {
-        let (before, behind) = text.split_once("...").map_or((text, None), |(before, behind)| (before, Some(behind)));
-        let letters = before.chars().chain(behind.unwrap_or_default().chars());
+        let (before, after) = text.split_once("...").map_or((text, None), |(before, after)| (before, Some(after)));
+        let letters = before.chars().chain(after.unwrap_or_default().chars());
         match letters.into_iter().find(|c| !c.is_ascii_alphabetic()) {
             Some(other) => Err(format!("its equation has `{other}` in `{text}`, expected letters and one `...`")),
-            None => Ok(Self { before, behind }),
+            None => Ok(Self { before, after }),
         }
     }
 
     fn letters(&self) -> usize {
-        self.before.len() + self.behind.map_or(0, str::len)
+        self.before.len() + self.after.map_or(0, str::len)
     }
 }
 
@@ -80,7 +80,7 @@ impl Equation {
         let mut unnamed = 0;
         for (term, shape) in terms.iter().zip(shapes) {
             let more = shape.len().checked_sub(term.letters());
-            match more.filter(|&more| more == 0 || term.behind.is_some()) {
+            match more.filter(|&more| more == 0 || term.after.is_some()) {
                 Some(more) => unnamed = unnamed.max(more),
                 None => return Err(format!("its equation `{text}` does not fit an operand of shape {shape:?}")),
             }
@@ -103,7 +103,7 @@ impl Equation {
             };
             named(term.before, &mut labels);
             labels.extend(unnamed - (shape.len() - term.letters())..unnamed);
-            named(term.behind.unwrap_or_default(), &mut labels);
+            named(term.after.unwrap_or_default(), &mut labels);
             equation.term(&labels, shape)?;
         }
         let find = |letter: char| match names.iter().position(|(name, _)| *name == letter) {
@@ -116,9 +116,9 @@ impl Equation {
                 for letter in term.before.chars() {
                     equation.result.push(find(letter)?);
                 }
-                if let Some(behind) = term.behind {
+                if let Some(after) = term.after {
                     equation.result.extend(0..unnamed);
-                    for letter in behind.chars() {
+                    for letter in after.chars() {
                         equation.result.push(find(letter)?);
                     }
                 }

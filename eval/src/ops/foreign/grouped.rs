@@ -13,7 +13,7 @@ const KNOWN: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 10];
 /// The attributes that it takes.
 const SETTINGS: [&str; 6] = ["num_heads", "kv_num_heads", "scale", "softcap", "local_window_size", "do_rotary"];
 
-/// The result, and the cache with the new keys and values in it. The cache may have room behind its keys: it then stays as
+/// The result, and the cache with the new keys and values in it. The cache may have room after its keys: it then stays as
 /// long as it is.
 pub(super) fn run(node: &Node<'_>) -> Results {
     if let Some((name, _)) = node.op.settings.0.iter().find(|(name, _)| !SETTINGS.contains(&name.as_str())) {
@@ -43,7 +43,7 @@ pub(super) fn run(node: &Node<'_>) -> Results {
     {
         return Err(format!("{}, {} and {} do not fit {total} keys", q.ty(), k.ty(), v.ty()).into());
     }
-    // The keys of each row behind the new ones, which count where a prompt is padded on the right only.
+    // The keys of each row after the new ones, which count where a prompt is padded on the right only.
     let before = |row: usize| match total == length {
         true => Some(0),
         false => usize::try_from(last[row] + 1).ok()?.checked_sub(length),
@@ -89,7 +89,7 @@ pub(super) fn run(node: &Node<'_>) -> Results {
     ])
 }
 
-/// The past with new keys or values written behind so many of each row; as long as it is, if there is room for all.
+/// The past with new keys or values written after so many of each row; as long as it is, if there is room for all.
 fn appended(
     node: &Node<'_>,
     past: Option<&Tensor>,

@@ -154,7 +154,7 @@ fn slice(node: &Node<'_>) -> Result<Tensor, String> {
     for (i, &a) in over.iter().enumerate() {
         let (size, step) = (signed(shape[a]), steps[i]);
         let front = |v: i64| if v < 0 { v.saturating_add(size) } else { v };
-        // What is out of range is the nearest element; behind it begins and ends nothing, in front of it ends a slice
+        // What is out of range is the nearest element; after it begins and ends nothing, in front of it ends a slice
         // that goes backward.
         let (start, end) = match step {
             0 => return Err("a step is 0".to_owned()),

@@ -84,10 +84,10 @@ fn pool(node: &Node<'_>) -> super::Results {
                 .filter_map(|o| window.position(&place, o, spatial))
                 .map(|p| values[image * size + p])
                 .collect();
-            // What rounding up adds behind the padding does not count.
+            // What rounding up adds after the padding does not count.
             let padded = || {
                 let real = |o: &&Vec<usize>| {
-                    window.at(&place, o).enumerate().all(|(a, i)| i < signed(spatial[a]) + window.behind[a])
+                    window.at(&place, o).enumerate().all(|(a, i)| i < signed(spatial[a]) + window.after[a])
                 };
                 offsets.iter().filter(real).count()
             };

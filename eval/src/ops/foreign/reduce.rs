@@ -152,7 +152,7 @@ fn running(node: &Node<'_>, f: fn(f64, f64) -> f64, neutral: f64) -> Result<Tens
     }
 }
 
-/// A function of all elements along an axis; before opset 13 of those along it and all behind it.
+/// A function of all elements along an axis; before opset 13 of those along it and all after it.
 fn lines(node: &Node<'_>, f: fn(&mut [f64])) -> Result<Tensor, String> {
     let x = node.operand(0)?;
     if x.shape().is_empty() {

@@ -51,7 +51,7 @@ fn transform(node: &Node<'_>) -> Result<Tensor, String> {
     };
     let along = axis(along, rank)?;
     if !(1..=2).contains(&parts) || along + 1 == rank {
-        return Err(format!("{} has no real and imaginary parts behind axis {along}", x.ty()));
+        return Err(format!("{} has no real and imaginary parts after axis {along}", x.ty()));
     }
     let (inverse, onesided) = (node.int("inverse", 0) == 1, node.int("onesided", 0) == 1);
     // The inverse of one half is real: the other half is its mirror image.

@@ -152,7 +152,7 @@ proptest! {
         }
     }
 
-    /// A row of some length is what it is by itself, cut to that length; behind it there is zero.
+    /// A row of some length is what it is by itself, cut to that length; after it there is zero.
     #[test]
     fn rows_end_where_their_lengths_say(
         op in select(vec!["RNN", "GRU", "LSTM"]), (sizes, lengths) in sizes(), seed in 0u64..1000, backward in any::<bool>(),

@@ -77,7 +77,7 @@ impl Scale {
 
     fn texts(&self) -> Vec<String> {
         let plain: Vec<(f64, &str)> = self.ticks.iter().map(|tick| scaled(*tick)).collect();
-        // Of a linear scale all ticks have as many digits behind the point.
+        // Of a linear scale all ticks have as many digits after the point.
         let digits = |v: f64| format!("{v}").split_once('.').map_or(0, |(_, digits)| digits.len());
         let most = plain.iter().map(|(v, _)| digits(*v)).max().unwrap_or(0);
         let one_unit = plain.iter().all(|(_, unit)| unit.is_empty());

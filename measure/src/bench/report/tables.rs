@@ -154,7 +154,7 @@ fn certainty(view: &View<'_>, contestant: usize, figure: Figure) -> Option<([f64
     view.of(contestant).find_map(|entry| entry.cell.evaluation.as_ref()?.certainty(figure))
 }
 
-/// The 95% interval of a figure behind it.
+/// The 95% interval of a figure after it.
 fn ends(view: &View<'_>, contestant: usize, figure: Figure, digits: usize) -> String {
     let ends = certainty(view, contestant, figure);
     ends.map_or_else(String::new, |([low, high], _)| format!(" ({low:.digits$} to {high:.digits$})"))
@@ -256,7 +256,7 @@ fn cells_columns<'a>() -> Vec<Column<Entry<'a>>> {
 fn generation_columns<'a>() -> Vec<Column<Entry<'a>>> {
     vec![
         ("first token ms", "Time to the first new token", |_, of| ms(Some(of.cell.generation?.ttft_ms))),
-        ("ms for each", "Time for each token behind the first", |_, of| ms(Some(of.cell.generation?.tpot_ms))),
+        ("ms for each", "Time for each token after the first", |_, of| ms(Some(of.cell.generation?.tpot_ms))),
         ("new tokens/s", "Of all rows and the whole run", |_, of| ms(Some(of.cell.generation?.tok_s))),
     ]
 }

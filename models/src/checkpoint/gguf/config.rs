@@ -114,7 +114,7 @@ impl Conversion<'_> {
             None | Some(Stored::Bool(true)) => {}
             Some(Stored::Bool(false)) => {
                 return Err(format!(
-                    "`{}.attention.causal` is false: a model whose tokens see those behind them is not supported in GGUF files",
+                    "`{}.attention.causal` is false: a model whose tokens see those after them is not supported in GGUF files",
                     self.kind.name
                 ));
             }

@@ -161,7 +161,7 @@ impl Angles {
         Self { cos, sin }
     }
 
-    /// Rotates the pairs of each head: neighbours where `interleaved`, else features and those half a head behind them.
+    /// Rotates the pairs of each head: neighbours where `interleaved`, else features and those half a head after them.
     pub(crate) fn rotate(
         self,
         b: &mut Builder<'_>,

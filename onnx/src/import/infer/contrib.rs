@@ -181,7 +181,7 @@ fn together(types: &[TensorType], dtype: DType) -> Result<Partial, String> {
     Ok(Partial::new(dtype, dims))
 }
 
-/// Tensors, each with scale and zero point, behind the scale and zero point of the result.
+/// Tensors, each with scale and zero point, after the scale and zero point of the result.
 fn concat(scope: &Scope, node: &Node<'_>) -> Result<Partial, String> {
     let mut sum: Option<Partial> = None;
     for name in node.proto.input.iter().skip(2).step_by(3) {

@@ -107,7 +107,7 @@ pub(super) fn convolution(
 struct Moves {
     strides: Vec<i64>,
     dilations: Vec<i64>,
-    /// The padding before and behind in all; none where it is such that only strides make a result smaller.
+    /// The padding before and after in all; none where it is such that only strides make a result smaller.
     pads: Option<Vec<i64>>,
 }
 
@@ -159,7 +159,7 @@ fn windows(node: &Node<'_>, x: &TensorType, kernel: &[Dim]) -> Result<Vec<Option
         let Some(pads) = &moves.pads else { return over(size, stride, true) };
         let room = size.checked_add(&Dim::constant(pads[i]))?.checked_sub(&moves.extent(i, kernel)?)?;
         let mut count = over(&room, stride, up)?.checked_add(&Dim::constant(1))?;
-        // A window that would start in the padding behind is left out.
+        // A window that would start in the padding after is left out.
         if up && let (Some(n), Some(size)) = (count.as_constant(), size.as_constant()) {
             let before = node.ints("pads").ok()?.and_then(|p| p.get(i).copied()).unwrap_or(0);
             if (n - 1).saturating_mul(stride) >= size.saturating_add(before) {

@@ -43,7 +43,7 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     Ok(true)
 }
 
-/// The padding with which a result has as many places as strides fit, where all sizes are known. An odd one goes behind,
+/// The padding with which a result has as many places as strides fit, where all sizes are known. An odd one goes after,
 /// or, with `lower`, in front.
 fn same(
     image: &[Option<i64>],

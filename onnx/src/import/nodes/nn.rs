@@ -116,7 +116,7 @@ fn gemm(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Along an axis, or before opset 13 over it and all behind it.
+/// Along an axis, or before opset 13 over it and all after it.
 fn softmax(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let name = node.output()?;
     let x = scope.value(node.input(0)?)?;

@@ -194,7 +194,7 @@ fn unsqueezed(scope: &Scope, node: &Node<'_>, from: &Shape) -> Result<Shape, Str
 
 fn flattened(node: &Node<'_>, from: &Shape) -> Result<Shape, String> {
     let at = node.int_or("axis", 1)?;
-    // The axis may lie behind the last one.
+    // The axis may lie after the last one.
     let rank = i64::try_from(from.rank()).unwrap_or(i64::MAX);
     let at = if at < 0 { at + rank } else { at };
     let at = usize::try_from(at).ok().filter(|&a| a <= from.rank()).ok_or_else(|| format!("axis {at} of {from}"))?;

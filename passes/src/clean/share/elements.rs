@@ -60,7 +60,7 @@ impl<'a> Elements<'a> {
         Ok(())
     }
 
-    /// One of a few elements, zeros behind it; the same one of a matrix and of its transpose.
+    /// One of a few elements, zeros after it; the same one of a matrix and of its transpose.
     pub(super) fn sample(&self, sample: usize) -> Result<[u8; 8], PassError> {
         let place = |length: usize| (2 * sample + 1) * length / (2 * SAMPLES);
         let element = match self.weight.shape() {

@@ -1,21 +1,21 @@
-//! Columns behind an activation, computed by the layer that gives the activation.
+//! Columns after an activation, computed by the layer that gives the activation.
 
 use planish_ir::ops::{Concat, FakeQuantize, Foreign, Gelu, Linear, Setting, Unary, UnaryKind};
 use planish_ir::weight::WeightError;
 use planish_ir::{DType, Op, Rewriter, TensorType, ValueId, Weight};
 
 use super::emit::{MICROSOFT, foreign};
-use super::{Coded, Lowering, Matrix, behind};
+use super::{Coded, Lowering, Matrix, added_columns};
 use crate::build::Builder;
 use crate::legalize::dim;
 use crate::{PassError, QuantizedForm};
 
-/// Codes with columns behind them that are never less than 0.
+/// Codes with columns after them that are never less than 0.
 #[derive(Clone, Copy)]
 pub(super) struct Ahead {
-    /// The codes, and behind them those of the columns that are split, whose code of 0 is 0.
+    /// The codes, and after them those of the columns that are split, whose code of 0 is 0.
     pub(super) coded: Coded,
-    /// What an element behind stands for more than its code, if the zero point of the others is taken off.
+    /// What an element after stands for more than its code, if the zero point of the others is taken off.
     shift: f64,
 }
 
@@ -60,10 +60,10 @@ impl Lowering {
         let Some(before) = operand.filter(|_| self.form == QuantizedForm::IntegerProducts) else { return Ok(None) };
         let read = |source| PassError::of_weight(graph, at, source);
         let Some(product) = Product::of(graph, before).map_err(read)? else { return Ok(None) };
-        let parts: Vec<(usize, usize)> = behind(&quantize.split.0).collect();
+        let parts: Vec<(usize, usize)> = added_columns(&quantize.split.0).collect();
         let columns: Vec<usize> = parts.iter().map(|(column, _)| *column).collect();
         let units: Vec<f64> = columns.iter().map(|column| product.input * product.scales[*column]).collect();
-        // Codes behind have the range of u8, those before them what the zero point leaves of it.
+        // Codes after have the range of u8, those before them what the zero point leaves of it.
         let start = |before: usize| (largest as f64 + 255.0 * (before - 1) as f64) * scale;
         let offsets = parts
             .iter()

@@ -8,7 +8,7 @@ use planish_ir::weight::{Channels, code_range};
 use planish_ir::{BuildError, DType, Dim, Graph, Rewriter, TensorType, Value, ValueId, Weight};
 
 use super::weights::channel_settings;
-use super::{Coded, Lowering, Matrix, behind, first_opset};
+use super::{Coded, Lowering, Matrix, added_columns, first_opset};
 use crate::PassError;
 use crate::build::Builder;
 use crate::legalize::dim;
@@ -99,7 +99,7 @@ impl Lowering {
     }
 
     /// The numbers that the codes of a value stand for, through QuantizeLinear and DequantizeLinear, with those of the
-    /// columns behind.
+    /// columns after.
     pub(super) fn pair(
         &mut self,
         graph: &mut Rewriter<'_>,
@@ -119,7 +119,7 @@ impl Lowering {
         Ok(numbers)
     }
 
-    /// The codes of a value, with those of the columns behind.
+    /// The codes of a value, with those of the columns after.
     pub(super) fn coded(
         &mut self,
         graph: &mut Rewriter<'_>,
@@ -152,7 +152,7 @@ impl Lowering {
         Ok(coded)
     }
 
-    /// The codes of the columns, with a scale that is known and nothing behind them.
+    /// The codes of the columns, with a scale that is known and nothing after them.
     pub(super) fn columns(
         &self,
         l: &mut Builder<'_, '_>,
@@ -296,7 +296,7 @@ fn dynamic(l: &mut Builder<'_, '_>, quantize: &FakeQuantize) -> Result<Coded, Bu
     Ok(Coded { codes: results[0], scale: results[1], zero_point: results[2] })
 }
 
-/// The columns of an input, limited where they are split, and what they exceed the limit by behind them.
+/// The columns of an input, limited where they are split, and what they exceed the limit by after them.
 fn with_parts(l: &mut Builder<'_, '_>, quantize: &FakeQuantize) -> Result<ValueId, BuildError> {
     let Some(limit) = quantize.limit else { return Ok(quantize.x) };
     let Some(rest) = beyond(l, quantize, (-limit.0, limit.0))? else { return Ok(quantize.x) };
@@ -311,14 +311,14 @@ fn with_parts(l: &mut Builder<'_, '_>, quantize: &FakeQuantize) -> Result<ValueI
     l.emit(Concat { parts: vec![first, rest], axis })
 }
 
-/// What the columns that are split exceed the range by, for each of the columns behind: what is left of it after the
+/// What the columns that are split exceed the range by, for each of the columns after: what is left of it after the
 /// columns of codes before. With a limit, each but the last takes no more than the limit. `None` where nothing is split.
 fn beyond(
     l: &mut Builder<'_, '_>,
     quantize: &FakeQuantize,
     (low, high): (f64, f64),
 ) -> Result<Option<ValueId>, BuildError> {
-    let parts: Vec<(usize, usize)> = behind(&quantize.split.0).collect();
+    let parts: Vec<(usize, usize)> = added_columns(&quantize.split.0).collect();
     if parts.is_empty() {
         return Ok(None);
     }

@@ -107,7 +107,7 @@ pub enum WeightMethod {
     Mse,
     /// Half-quadratic quantization, [`Search::HalfQuadratic`].
     Hqq,
-    /// GPTQ (Frantar et al. 2022, arXiv:2210.17323): the error of each column is made up for in the columns behind, by the
+    /// GPTQ (Frantar et al. 2022, arXiv:2210.17323): the error of each column is made up for in the columns after, by the
     /// products of the inputs of the layer.
     Gptq,
     /// AWQ (Lin et al. 2023, arXiv:2306.00978): columns with large inputs are multiplied by a factor before they are rounded.

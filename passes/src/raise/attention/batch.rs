@@ -25,7 +25,7 @@ fn transpose_apart(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
 }
 
 /// Matrices of a batch, [.., rows, columns], with other leading dimensions of as many matrices; a transpose of the
-/// matrices comes behind.
+/// matrices comes after.
 fn apart(graph: &mut Rewriter<'_>, x: ValueId, leading: &[Dim]) -> Result<ValueId, BuildError> {
     let with = |graph: &Graph, x: ValueId| {
         let shape = &graph.ty(x).shape;
@@ -42,7 +42,7 @@ fn apart(graph: &mut Rewriter<'_>, x: ValueId, leading: &[Dim]) -> Result<ValueI
     transpose_once(graph, of, &perm)
 }
 
-/// `probabilities * v` in which batch and heads were made one dimension behind the softmax.
+/// `probabilities * v` in which batch and heads were made one dimension after the softmax.
 pub(super) const VALUES: Rule = Rule { name: "attention", find: values_apart };
 
 fn values_apart(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
@@ -62,7 +62,7 @@ fn values_apart(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     Ok(vec![graph.emit(Reshape { x: product, shape }, output)?])
 }
 
-/// `softmax(scores) * v` in which batch and heads are one dimension, that are made two behind it.
+/// `softmax(scores) * v` in which batch and heads are one dimension, that are made two after it.
 pub(super) const HEADS: Rule = Rule { name: "attention", find: heads_apart };
 
 fn heads_apart(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
@@ -123,8 +123,8 @@ fn spread(graph: &mut Rewriter<'_>, value: ValueId, from: &Shape, to: &Shape) ->
         return reshape_once(graph, value, []);
     }
     let ahead = from.iter().zip(to.iter()).take_while(|(a, b)| a == b).count();
-    let behind = from[ahead..].iter().rev().zip(to[ahead..].iter().rev()).take_while(|(a, b)| a == b).count();
-    let (middle, end) = (ahead..from.rank() - behind, to.rank() - behind);
+    let after = from[ahead..].iter().rev().zip(to[ahead..].iter().rev()).take_while(|(a, b)| a == b).count();
+    let (middle, end) = (ahead..from.rank() - after, to.rank() - after);
     let missing = from.rank().saturating_sub(own.rank());
     let mut dims = vec![one.clone(); missing];
     dims.extend(own.iter().cloned());

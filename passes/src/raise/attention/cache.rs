@@ -7,7 +7,7 @@ use planish_ir::handle::Handle;
 use planish_ir::ops::{Attention, Flag};
 use planish_ir::{Graph, Op, Step, ValueId};
 
-use super::heads::{behind, side_by_side};
+use super::heads::{after, side_by_side};
 use crate::rules::{Miss, does_not_fit};
 
 /// Takes outputs that are an attention's keys and values, those of the cache and the new ones, from the
@@ -45,7 +45,7 @@ pub(super) fn raise(graph: &mut Graph) -> (usize, Vec<Miss>) {
     (changed, misses)
 }
 
-/// Positions as attention takes them: those of a cache, and the new ones behind them.
+/// Positions as attention takes them: those of a cache, and the new ones after them.
 type Parts = (Option<ValueId>, ValueId);
 
 /// What the graph computes, gives back and uses nowhere else, by what it consists of.
@@ -57,7 +57,7 @@ fn given_back(graph: &Graph) -> HashMap<Parts, Vec<ValueId>> {
         if uses[value.index()] > 0 || graph.producer(value).is_none() {
             continue;
         }
-        let parts = match behind(graph, value) {
+        let parts = match after(graph, value) {
             Some([past, new]) => (Some(past), side_by_side(graph, new)),
             None => (None, side_by_side(graph, value)),
         };

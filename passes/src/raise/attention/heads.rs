@@ -51,13 +51,13 @@ fn before_repeating(graph: &Graph, value: ValueId) -> Option<(ValueId, [Dim; 4])
 pub(super) struct Keys {
     /// Those that a cache holds.
     pub(super) past: Option<[ValueId; 2]>,
-    /// Those behind them, as attention takes them.
+    /// Those after them, as attention takes them.
     pub(super) new: [ValueId; 2],
 }
 
 /// Keys and values as attention takes them, with those of a cache apart.
 pub(super) fn cached(graph: &Rewriter<'_>, k: ValueId, v: ValueId) -> Result<Keys, BuildError> {
-    Ok(match (behind(graph, k), behind(graph, v)) {
+    Ok(match (after(graph, k), after(graph, v)) {
         (Some([past_k, k]), Some([past_v, v])) if graph.ty(past_k).shape[2] == graph.ty(past_v).shape[2] => {
             Keys { past: Some([past_k, past_v]), new: [side_by_side(graph, k), side_by_side(graph, v)] }
         }
@@ -65,8 +65,8 @@ pub(super) fn cached(graph: &Rewriter<'_>, k: ValueId, v: ValueId) -> Result<Key
     })
 }
 
-/// The two parts, where positions are put behind others.
-pub(super) fn behind(graph: &Graph, value: ValueId) -> Option<[ValueId; 2]> {
+/// The two parts, where positions are put after others.
+pub(super) fn after(graph: &Graph, value: ValueId) -> Option<[ValueId; 2]> {
     match op(graph, value)? {
         Op::Concat(Concat { parts, axis: 2 }) => parts[..].try_into().ok(),
         _ => None,

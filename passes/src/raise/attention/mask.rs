@@ -126,7 +126,7 @@ fn seen_through(graph: &Graph, attention: &Attention, term: ValueId) -> Result<S
         return Err(unknown());
     }
     let mut seen = Seen::default();
-    let mut behind = Vec::new();
+    let mut after = Vec::new();
     for (condition, [then, otherwise]) in number.choices {
         let kept = match () {
             () if then == 0.0 && otherwise <= MASKED => Some(condition),
@@ -137,7 +137,7 @@ fn seen_through(graph: &Graph, attention: &Attention, term: ValueId) -> Result<S
         let Some(Truth::All(facts)) = kept else { return Err(several()) };
         for fact in facts {
             match fact {
-                Fact::AtLeastZero(number) => behind.push(number),
+                Fact::AtLeastZero(number) => after.push(number),
                 Fact::Holds(entry, is) if is_padding(graph, &entry, &scores) => seen.padding.push((entry, is)),
                 Fact::Holds(entry, _) => {
                     let (name, other, at) = (name(term), name(entry.value), place(&entry.index));
@@ -148,7 +148,7 @@ fn seen_through(graph: &Graph, attention: &Attention, term: ValueId) -> Result<S
             }
         }
     }
-    positions(graph, attention, &scores, behind, &mut seen).ok_or_else(|| {
+    positions(graph, attention, &scores, after, &mut seen).ok_or_else(|| {
         format!("`{}` leaves out keys by their position, in a way that is neither causal nor a window", name(term))
     })?;
     Ok(seen)
@@ -174,7 +174,7 @@ fn positions(
     at_least_zero: Vec<Dim>,
     seen: &mut Seen,
 ) -> Option<()> {
-    // How far a key is behind the query.
+    // How far a key is after the query.
     let past = scores[3].checked_sub(&scores[2])?;
     let distance = past.checked_add(&Elements::index(2))?.checked_sub(&Elements::index(3))?;
     for number in at_least_zero {

@@ -24,7 +24,7 @@ pub const RAISE_ATTENTION: Pass = Pass {
     name: "raise-attention",
     summary: "Raises softmax(scale * q * k^T + bias) * v of heads to attention. The scale may stand at the queries, \
               the keys, the scores, or several of them. Keys that heads share may be repeated. Where keys are put \
-              behind those of a cache, the cache becomes an operand. Numbers of -1e4 and below that are added to the \
+              after those of a cache, the cache becomes an operand. Numbers of -1e4 and below that are added to the \
               scores are a mask. The pass works out which conditions they depend on. Conditions on positions become \
               causality and windows, and a condition on the keys of a batch becomes the mask. Integers that the graph \
               uses as a mask are taken to be 0 or 1. Other summands stay as the bias. The softmax may be cast to \

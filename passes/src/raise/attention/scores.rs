@@ -9,7 +9,7 @@ use super::batch::{leading, pushed_through};
 use crate::raise::element::MASKED;
 
 /// `softcap(scale * factors * q * keys) + added`. Operands may be of a half type where a cast to a wider one comes
-/// behind.
+/// after.
 pub(super) struct Scores {
     /// [batch, heads, queries, size].
     pub(super) q: ValueId,
@@ -92,7 +92,7 @@ fn within(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<Scor
                 _ => return Err(unknown(graph, value)),
             };
             let mut scores = within(graph, scores, depth - 1)?;
-            // Behind what replaces a score, no score is seen; neither must it be behind what is added to it.
+            // After what replaces a score, no score is seen; neither must it be after what is added to it.
             let dtype = match graph.ty(value).dtype {
                 DType::F16 => DType::F32,
                 dtype => dtype,

@@ -12,7 +12,7 @@ use super::{Element, Entry, Fact, Number, Truth, constant};
 /// How many elements are looked at for one: values that many others use are looked at for each.
 const STEPS: usize = 4096;
 
-/// Behind how many operators.
+/// After how many operators.
 const DEPTH: usize = 100;
 
 /// The most that a number is which, added to a score, leaves a key out: far below any score.

@@ -59,7 +59,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
 }
 
 /// The rules of norms. What is multiplied with a vector is a norm with a weight, what is left is one without.
-/// Biases are added before a cast to a half type or behind it.
+/// Biases are added before a cast to a half type or after it.
 pub(super) const RULES: &[&Rule] = &[&REVERSED, &WEIGHTED, &spread::SPREAD, &UNWEIGHTED, &BIAS, &NARROW, &BIAS];
 
 /// `mean(x) - x`, which becomes `-(x - mean(x))`: ONNX Runtime makes a norm of either as if it were `x - mean(x)`, and the

@@ -21,7 +21,7 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 pub const RAISE_QUANTIZED: Pass = Pass {
     name: "raise-quantized",
     summary: "Raises operators that quantize. DequantizeLinear of constant codes becomes a weight that is these codes. \
-              QuantizeLinear and the DequantizeLinear behind it become fake_quantize, with reshapes, transposes and \
+              QuantizeLinear and the DequantizeLinear after it become fake_quantize, with reshapes, transposes and \
               slices of the codes between them applied to the numbers. A value that has codes already is not quantized \
               again with the same scale. Products of integers (MatMulInteger with its scales, MatMulIntegerToFloat, \
               DynamicQuantizeMatMul, QGemm) become linear layers of a quantized value and a quantized weight. \

@@ -110,7 +110,7 @@ fn standard(op: &str, inputs: Vec<Option<ValueId>>, axis: Option<usize>, result:
     }
 }
 
-/// The numbers that the operand `at` stands for, with the scale and the zero point behind it. A scale for each channel is
+/// The numbers that the operand `at` stands for, with the scale and the zero point after it. A scale for each channel is
 /// one for each index of `axis`, where that is given.
 fn numbers(
     graph: &mut Rewriter<'_>,
@@ -130,7 +130,7 @@ fn numbers(
     Ok(graph.part(standard("DequantizeLinear", inputs, axis.filter(|_| channels), ty), like)?)
 }
 
-/// The codes of a value, with the scale `at` and the zero point behind it.
+/// The codes of a value, with the scale `at` and the zero point after it.
 fn quantize(
     graph: &mut Rewriter<'_>,
     x: ValueId,

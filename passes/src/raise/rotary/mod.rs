@@ -18,7 +18,7 @@ pub const RAISE_ROTARY: Pass = Pass {
               where x1 and x2 are the halves of x. concat(a * cos - b * sin, b * cos + a * sin) becomes rotary too, \
               where a and b are halves or neighbours. x1 and x2 may also be every second feature. Where cosines and \
               sines hold the same angles twice beside each other, the operator takes one half. Where only the first \
-              features turn and the rest is put behind them, the operator covers both. A matrix product of frequencies \
+              features turn and the rest is put after them, the operator covers both. A matrix product of frequencies \
               and positions becomes the elementwise product of each frequency with each position.",
     numerics: "none",
     example: Example {
@@ -93,7 +93,7 @@ fn angles(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     Ok(vec![graph.emit(Binary { kind: BinaryKind::Mul, a: positions, b: weight }, output)?])
 }
 
-/// The same of the first features of each head, with the rest put behind.
+/// The same of the first features of each head, with the rest put after.
 const PART: Rule = Rule { name: "rotary", find: part_of_heads };
 
 fn part_of_heads(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
@@ -160,7 +160,7 @@ fn rotated(graph: &mut Rewriter<'_>, output: ValueId, x: ValueId, [cos, sin]: [V
     }
     // Products put dimensions of 1 in front themselves.
     let angles = Shape::new(vec![one.clone(); rank - own.rank()].into_iter().chain(own.iter().cloned()));
-    // Heads are before positions, or behind.
+    // Heads are before positions, or after.
     let (heads, length) = match (angles[1] == one && angles[2] == shape[2], angles[2] == one && angles[1] == shape[1]) {
         (true, _) => (1, 2),
         (_, true) => (2, 1),
@@ -203,7 +203,7 @@ fn pairs(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     };
     let end = match rest {
         [] => second[1].clone(),
-        [behind] => match range(graph, *behind, axis) {
+        [tail] => match range(graph, *tail, axis) {
             Some((whole, [start, end])) if whole == x && start == second[1] => end,
             _ => return Err(NoMatch::Other),
         },

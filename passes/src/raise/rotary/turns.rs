@@ -106,7 +106,7 @@ pub(super) fn range(graph: &Graph, value: ValueId, along: usize) -> Option<(Valu
     }
 }
 
-/// Behind how many operators angles are looked for.
+/// After how many operators angles are looked for.
 const DEPTH: usize = 8;
 
 /// Angles that are each repeated, without the repetition.

@@ -65,7 +65,7 @@ impl Form {
              output value = %value"
         );
         let name = format!(
-            "attention of {dtype}, {heads} heads of {size} and {value_size} with {kv_heads} of keys, {} queries behind {}, {attributes}mask {}, bias {:?}",
+            "attention of {dtype}, {heads} heads of {size} and {value_size} with {kv_heads} of keys, {} queries after {}, {attributes}mask {}, bias {:?}",
             self.queries, self.past, self.mask, self.bias
         );
         Case::new(name, statements, &[("b", self.batch), ("s", self.queries), ("p", self.past)], seed)
@@ -145,7 +145,7 @@ pub(super) fn cases() -> Vec<Case> {
              %y = attention(%q, %k, %v, mask: %m) {{heads = 1, scale = 0.25, causal = true}} : {dtype}[2, s, 16]
              output y = %y"
         );
-        let name = format!("attention of {dtype}, {queries} queries behind {past} without keys");
+        let name = format!("attention of {dtype}, {queries} queries after {past} without keys");
         let case = Case::new(name, statements, &[("s", queries), ("t", queries + past)], 13);
         // The first row has no keys, the second none of its first 40.
         cases.push(Case { mask: Some(|row, key| row == 1 && key >= 10), ..case });
@@ -173,7 +173,7 @@ pub(super) fn cases() -> Vec<Case> {
              output key = %key
              output value = %value"
         );
-        let name = format!("rotary embedding of {dtype}{interleaved} in {heads} heads behind {past}");
+        let name = format!("rotary embedding of {dtype}{interleaved} in {heads} heads after {past}");
         cases.push(Case::new(name, statements, &[("b", 2), ("s", 7), ("p", past)], 15));
     }
     cases

@@ -1,4 +1,4 @@
-//! Matrix products: linear layers with what is behind them, and products of tensors in all layouts.
+//! Matrix products: linear layers with what is after them, and products of tensors in all layouts.
 
 use super::Case;
 

@@ -1,4 +1,4 @@
-//! Layers of codes: in all types, with what is behind them, of sizes with and without tails.
+//! Layers of codes: in all types, with what is after them, of sizes with and without tails.
 
 use super::Case;
 

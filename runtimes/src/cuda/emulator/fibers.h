@@ -278,7 +278,7 @@ inline Fiber* take_fiber() {
             fiber.context.uc_stack.ss_size = fiber.bytes;
             makecontext(&fiber.context, fiber_main, 0);
 #else
-            // Six registers, where to go, and a return address that nothing uses: aligned as behind a call.
+            // Six registers, where to go, and a return address that nothing uses: aligned as after a call.
             void** top = reinterpret_cast<void**>(fiber.stack + fiber.bytes);
             top[-1] = nullptr;
             top[-2] = reinterpret_cast<void*>(fiber_main);

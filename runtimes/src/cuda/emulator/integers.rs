@@ -9,14 +9,14 @@ use crate::cuda::device::{Epilogue, Matrix, Product};
 const MULTIPLE: usize = 4;
 
 /// Multiplies codes, where cublasLt does: rows of `a` with rows of `b`, which is stored as its transpose, and nothing
-/// behind the product.
+/// after the product.
 pub(super) fn multiply(product: &Product) -> Result<(), String> {
     let Product { m, n, k, .. } = *product;
     let (a, b, d) = (&product.a, &product.b, &product.d);
     let plain = product.bias.is_none() && product.c.is_none() && product.epilogue == Epilogue::None;
     #[allow(clippy::float_cmp, reason = "it is a constant")]
     if !plain || product.alpha != 1.0 || a.transposed || !b.transposed || d.transposed {
-        return Err("products of codes are those of rows with rows, and nothing is behind them".to_owned());
+        return Err("products of codes are those of rows with rows, and nothing is after them".to_owned());
     }
     let aligned = |matrix: &Matrix<u64>, size: u64| matrix.at.is_multiple_of(size * 4);
     let sizes = [n, k, a.row, b.row, d.row].iter().all(|size| size.is_multiple_of(MULTIPLE));

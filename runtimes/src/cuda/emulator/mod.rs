@@ -90,7 +90,7 @@ impl Kernel {
             let launch = library.get::<Launch>(name("launch").as_bytes()).map_err(|e| e.to_string())?;
             (*launch, library.get::<Parameters>(name("parameters").as_bytes()).map_err(|e| e.to_string())?)
         };
-        // SAFETY: it returns the number of numbers behind it, then these, which are static.
+        // SAFETY: it returns the number of numbers after it, then these, which are static.
         let parameters = unsafe {
             let start = parameters();
             (0..*start as usize).map(|at| *start.add(1 + at) as usize).collect()

@@ -169,7 +169,7 @@ UNWATCHED __attribute__((noinline)) void copy_starts(const void* address, size_t
     }
 }
 
-// From now on the thread may touch the bytes, and others may so behind a barrier.
+// From now on the thread may touch the bytes, and others may so after a barrier.
 UNWATCHED inline void copy_ends(const void* address, size_t bytes) {
     Cell* cell = cell_of(address, bytes);
     if (cell == nullptr) return;

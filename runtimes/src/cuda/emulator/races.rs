@@ -34,10 +34,10 @@ impl Races {
 
     /// The text with lines in place of `{+hex}`.
     fn located(&self, mut text: String) -> String {
-        while let Some((before, (at, behind))) =
+        while let Some((before, (at, rest))) =
             text.split_once("{+").and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
         {
-            text = format!("{before}{}{behind}", self.line(at));
+            text = format!("{before}{}{rest}", self.line(at));
         }
         text
     }

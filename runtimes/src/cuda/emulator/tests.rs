@@ -101,7 +101,7 @@ fn matrices_are_read_for_their_lanes() {
 
 #[test]
 fn asynchronous_copies_are_under_way_until_their_thread_has_waited() {
-    // Others read behind a barrier that follows the wait.
+    // Others read after a barrier that follows the wait.
     kernel!(
         "if (t < 16) { copy_async(shared_address(at + 4 * t), in + 4 * t, false); copies_commit(); copies_wait<0>(); }
          __syncthreads(); out[t] = at[t];"
@@ -117,7 +117,7 @@ fn asynchronous_copies_are_under_way_until_their_thread_has_waited() {
          __syncthreads(); out[t] = at[t]; copies_wait<0>();"
     );
     assert_race(no_wait, &["an asynchronous copy", "a read", "has waited for it"]);
-    // What others still read is not copied over, even if the wait is behind a barrier.
+    // What others still read is not copied over, even if the wait is after a barrier.
     let overwritten = kernel!(
         "at[t] = 1.0f; __syncthreads(); out[t] = at[t ^ 32];
          if (t < 16) { copy_async(shared_address(at + 4 * t), in + 4 * t, false); copies_commit(); }

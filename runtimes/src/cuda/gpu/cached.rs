@@ -1,4 +1,4 @@
-//! Files in the user's folder of caches. Each is written whole, with its digest behind it; what is not is no file.
+//! Files in the user's folder of caches. Each is written whole, with its digest after it; what is not is no file.
 
 use std::fs;
 use std::path::{Path, PathBuf};

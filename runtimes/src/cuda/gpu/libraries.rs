@@ -155,7 +155,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Opens a library for good, behind those of its folder that it asks the loader for by their names.
+/// Opens a library for good, after those of its folder that it asks the loader for by their names.
 fn open(file: &Path) -> Result<(), String> {
     if let (Some(folder), Some(name)) = (file.parent(), file.file_name().and_then(OsStr::to_str))
         && let Some((stem, _)) = name.split_once(".so")

@@ -106,7 +106,7 @@ fn key(source: &Source, architecture: &Architecture, (major, minor): (i32, i32))
 
 /// What the compiler made, and what it said of registers and memory.
 pub(super) struct Compiled {
-    /// Machine code, or PTX with a zero byte behind it.
+    /// Machine code, or PTX with a zero byte after it.
     pub(super) code: Vec<u8>,
     pub(super) log: String,
 }

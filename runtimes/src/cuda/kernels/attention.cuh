@@ -43,7 +43,7 @@ template <typename Item> struct Operands {
     Item* out;
     int queries, keys;
 };
-// Packed sequences, those of a ragged batch, lie one behind another: `starts` has where each of them starts, and the
+// Packed sequences, those of a ragged batch, lie one after another: `starts` has where each of them starts, and the
 // end.
 template <bool PACKED, typename Item>
 DEVICE Operands<Item> operands_of(Item* out, const Item* q, const Item* k, const Item* v, const Attention& p,

@@ -22,7 +22,7 @@
 #endif
 #define DEVICE static __device__ __forceinline__
 
-// A kernel is `KERNEL name(parameters) { ... }` with `EXPORT(name)` behind it. With PARAMETERS_STORED, the threads of a
+// A kernel is `KERNEL name(parameters) { ... }` with `EXPORT(name)` after it. With PARAMETERS_STORED, the threads of a
 // block, `name` is a function, and the kernel is `name_stored`. Its parameter is the address of 64-bit words with the
 // values of the others, each of which begins at a word of its own: a recorded launch takes the values that are there when
 // it is replayed.

@@ -51,7 +51,7 @@ template <int COLUMNS> DEVICE Shared further(Shared place, unsigned more) {
     return (place ^ more % MODULUS * 16) + more / MODULUS * MODULUS * 16;
 }
 
-// Starts to copy a tile of rows; it is 0 behind the last row and behind the last feature.
+// Starts to copy a tile of rows; it is 0 after the last row and after the last feature.
 template <int TILE_ROWS, int COLUMNS>
 DEVICE void read_tile(ELEMENT* tile, const ELEMENT* from, long long stride, int rows, int size, bool vectors) {
     constexpr unsigned CHUNKS = COLUMNS / 8, AT_ONCE = THREADS / CHUNKS; // Rows that the block copies at once.
@@ -101,7 +101,7 @@ struct Tile {
     int first;
     unsigned bits[KEYS / LANES];
 };
-// The next tile from `first` on that has a key that takes part; or one behind the last tile.
+// The next tile from `first` on that has a key that takes part; or one after the last tile.
 DEVICE Tile next_tile(int first, const bool* mask, KeyRange range) {
     Tile tile = {first, {}};
     for (; tile.first < range.end; tile.first += KEYS) {

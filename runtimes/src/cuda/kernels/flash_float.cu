@@ -37,7 +37,7 @@ struct alignas(16) Four {
     float items[4];
 };
 
-// A tile of rows in shared memory: 0 behind the last row and behind the last feature.
+// A tile of rows in shared memory: 0 after the last row and after the last feature.
 template <int TILE_ROWS, int COLUMNS, int TILE_STRIDE>
 DEVICE void read_tile(float* tile, const float* from, long long stride, int rows, int size, bool vectors) {
     constexpr int GROUPS = COLUMNS / 4;

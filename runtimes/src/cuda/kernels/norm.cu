@@ -68,7 +68,7 @@ struct Affine {
     float eps;
 };
 
-// Normalises one row. `source(values, first)` reads the columns from `first` on, columns behind the last one as 0.
+// Normalises one row. `source(values, first)` reads the columns from `first` on, columns after the last one as 0.
 template <typename Source>
 DEVICE void normalise(ELEMENT* r, ELEMENT* sum, Source source, Affine affine, int columns, bool vectors,
                       float (*scratch)[ROW_WARPS][2]) {

@@ -19,7 +19,7 @@ constexpr int FRAGMENTS = ROWS / 32, TILES = COLUMNS / 32;
 // rows that follow each other are in different banks.
 DEVICE unsigned place(unsigned row, unsigned chunk) { return row * DEPTH + (chunk ^ row / 2 % CHUNKS) * 16; }
 
-// Starts to copy a tile of rows from `first` on; it is 0 behind the last row and behind the last code of a row.
+// Starts to copy a tile of rows from `first` on; it is 0 after the last row and after the last code of a row.
 template <int TILE_ROWS>
 DEVICE void read_tile(Shared tile, const signed char* from, int first, int rows, int column, int k) {
     UNROLL

@@ -45,7 +45,7 @@ template <int VALUES_EACH, int THREADS, typename Item> struct Row {
         return columns % WIDTH == 0 && is_aligned(rows, WIDTH * sizeof(Item));
     }
 
-    // Columns behind the last one become `rest`.
+    // Columns after the last one become `rest`.
     static __device__ __forceinline__ void read(float (&values)[VALUES_EACH], const Item* row, int thread, int columns,
                                                 bool vectors, float rest) {
         if (vectors) {

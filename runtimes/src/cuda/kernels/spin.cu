@@ -1,4 +1,4 @@
-// Keeps the GPU busy, so that the host can give work behind an event before the event is reached.
+// Keeps the GPU busy, so that the host can give work after an event before the event is reached.
 
 KERNEL spin(unsigned long long nanoseconds) {
 #ifndef PLANISH_HOST

@@ -18,7 +18,7 @@
 //
 // Launch: 128 threads, grid (groups, rows) and (1, rows), up to 65535 rows; k at least 1.
 constexpr int THREADS = 128, WARPS = THREADS / LANES;
-constexpr int NOWHERE = 0x7fffffff; // An index behind all others: no candidate.
+constexpr int NOWHERE = 0x7fffffff; // An index after all others: no candidate.
 
 struct Candidate {
     float value;
@@ -45,7 +45,7 @@ DEVICE Candidate best_of_warp(Candidate own) {
 template <typename Source>
 DEVICE float choose(float* values, int* indices, int count, int k, Source candidate, Candidate (*best_of)[WARPS]) {
     const int thread = static_cast<int>(threadIdx.x);
-    // This thread's best candidate of those behind `last`, the latest one that it gave away; at first of all.
+    // This thread's best candidate of those after `last`, the latest one that it gave away; at first of all.
     const auto next = [&](Candidate last) {
         Candidate best = {-infinity(), NOWHERE};
         for (int i = thread; i < count; i += THREADS) {
@@ -81,7 +81,7 @@ topk_groups(float* values, int* indices, double* sums, const ELEMENT* scores, lo
             int k) {
     const int each = (columns + groups - 1) / groups, group = static_cast<int>(blockIdx.x);
     const long long row = blockIdx.y, to = row * groups + group;
-    const long long first = static_cast<long long>(group) * each; // May be behind the last column.
+    const long long first = static_cast<long long>(group) * each; // May be after the last column.
     const int count = first >= columns ? 0 : columns - first < each ? static_cast<int>(columns - first) : each;
     const ELEMENT* const from = scores + row * stride + first;
     __shared__ Candidate best_of[2][WARPS];

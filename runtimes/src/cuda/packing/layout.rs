@@ -8,7 +8,7 @@ const STEPS: usize = 16;
 const ALIGNMENT: usize = 8;
 
 /// The tokens of each row of a mask [batch, sequence], where packing leaves something out: each row begins with a token,
-/// has no token behind padding, and one row at least has padding. `None` otherwise.
+/// has no token after padding, and one row at least has padding. `None` otherwise.
 pub(crate) fn lengths(mask: &Tensor) -> Option<Vec<usize>> {
     let &[_, sequence] = mask.shape() else { return None };
     let elements = mask.to_f64();
@@ -22,7 +22,7 @@ pub(crate) fn lengths(mask: &Tensor) -> Option<Vec<usize>> {
 
 /// The sizes of a packed batch: what its program depends on.
 ///
-/// The tokens of all rows lie one behind another, and behind them what fills them up to a multiple of a step: the first
+/// The tokens of all rows lie one after another, and after them what fills them up to a multiple of a step: the first
 /// token again and again, in sequences of its own, which no result has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PackedSizes {

@@ -185,7 +185,7 @@ impl Builder<'_> {
     /// The form of attention.
     fn form(&self, call: &Call<'_>, mut sizes: AttentionSizes) -> AttentionChoice {
         let kernels = self.target.attention;
-        // In a cache the keys of a head have the room for more behind them; elsewhere heads lie side by side.
+        // In a cache the keys of a head have the room for more after them; elsewhere heads lie side by side.
         let room = call.keys.strides[1].checked_div(call.keys.strides[2]).unwrap_or(0);
         if !self.caches.by_capacity || room == 0 {
             return choose_attention(&sizes, call.q.dtype, &kernels);
@@ -321,7 +321,7 @@ impl Builder<'_> {
         let sizes = call.sizes();
         let (heads, dtype) = (sizes.kv_heads, call.q.dtype);
         let q = self.without_gaps(call.q.clone())?;
-        // Caches have heads apart; rows of a head have no gaps, whatever room is behind them.
+        // Caches have heads apart; rows of a head have no gaps, whatever room is after them.
         let keys = self.apart(&call.keys)?;
         let values = self.apart(&call.values)?;
         let scores = self.temporary(dtype, vec![sizes.batch, sizes.heads, sizes.queries, sizes.keys])?;

@@ -62,7 +62,7 @@ impl Builder<'_> {
         present: Option<ValueId>,
         new: &View,
     ) -> Result<View, String> {
-        // A part of an input is no cache that new keys may go behind.
+        // A part of an input is no cache that new keys may go after.
         let input = past.and_then(|past| self.graph.inputs().iter().position(|input| *input == past));
         let past = past.map(|past| self.view(past)).transpose()?;
         let mut shape = new.shape.clone();
@@ -80,7 +80,7 @@ impl Builder<'_> {
                 let cache = View::contiguous(place, new.dtype, all.to_vec()).slice(2, 0, shape[2]);
                 self.define(present, cache.clone());
                 self.continues(output, Continued { input: room.map(|_| input), capacity });
-                // The new keys go behind those of the past, in its memory.
+                // The new keys go after those of the past, in its memory.
                 if room.is_some() {
                     return Ok(cache);
                 }

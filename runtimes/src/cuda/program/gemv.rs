@@ -60,8 +60,8 @@ impl ByColumns {
     }
 }
 
-/// What is behind a product.
-pub(super) struct Behind {
+/// What a kernel of few rows computes after the product.
+pub(super) struct Fused {
     pub(super) bias: Option<Place>,
     /// An expression of `x`.
     pub(super) activation: &'static str,
@@ -72,7 +72,7 @@ pub(super) struct Behind {
 impl Builder<'_> {
     /// Computes a linear layer of up to 4 rows, and says whether it does: others, and those whose rows are no multiples of 16
     /// bytes apart, are products.
-    pub(super) fn gemv(&mut self, product: &Product<Place>, behind: &Behind) -> Result<bool, String> {
+    pub(super) fn gemv(&mut self, product: &Product<Place>, fused: &Fused) -> Result<bool, String> {
         let &Product { m, n, k, .. } = product;
         let (x, w) = (&product.a, &product.b);
         if !matches!(product.dtype, DType::F32 | DType::F16 | DType::Bf16)
@@ -94,8 +94,8 @@ impl Builder<'_> {
         }
         let source = |kernel| {
             let source = Source::new(GEMV, kernel).with("ELEMENT", named(product.dtype)?).with("M", m);
-            let source = source.with("BIAS", behind.bias.is_some()).with("RESIDUAL", behind.residual.is_some());
-            Ok::<_, String>(source.with("ACTIVATION", behind.activation))
+            let source = source.with("BIAS", fused.bias.is_some()).with("RESIDUAL", fused.residual.is_some());
+            Ok::<_, String>(source.with("ACTIVATION", fused.activation))
         };
         let (source, grid) = if by_rows {
             let own = ByRows::of(n, k, each, self.target.multiprocessors);
@@ -110,8 +110,8 @@ impl Builder<'_> {
             Argument::At(product.d.at),
             Argument::At(x.at),
             Argument::At(w.at),
-            Argument::optional(behind.bias),
-            Argument::optional(behind.residual),
+            Argument::optional(fused.bias),
+            Argument::optional(fused.residual),
             Argument::int(n)?,
             Argument::int(k)?,
             Argument::long(x_row),

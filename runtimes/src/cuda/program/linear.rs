@@ -4,7 +4,7 @@ use planish_ir::ValueId;
 use planish_ir::ops::{Linear, MatMul};
 
 use super::build::Builder;
-use super::gemv::Behind;
+use super::gemv::Fused;
 use super::{Style, View};
 use crate::cuda::device::{Epilogue, Matrix, Product};
 
@@ -35,7 +35,7 @@ impl Builder<'_> {
         let (x, row) = match x.rows() {
             Some(row) if row >= columns => (x, row),
             _ => {
-                // A row that all rows share is copied too: a product takes rows one behind the other.
+                // A row that all rows share is copied too: a product takes rows one after the other.
                 let copy = self.temporary(x.dtype, x.shape.clone())?;
                 self.copy(&copy, &x)?;
                 (copy, columns)
@@ -76,8 +76,8 @@ impl Builder<'_> {
             Style::Fused => {
                 let whole = residual.as_ref().is_none_or(View::is_contiguous);
                 let place = |view: &Option<View>| view.as_ref().map(|view| view.place);
-                let behind = Behind { bias: place(&bias), activation: after.activation, residual: place(&residual) };
-                if whole && self.gemv(&product, &behind)? {
+                let fused = Fused { bias: place(&bias), activation: after.activation, residual: place(&residual) };
+                if whole && self.gemv(&product, &fused)? {
                     return Ok(());
                 }
                 if let Some(epilogue) = after.epilogue.filter(|e| whole && (*e == Epilogue::None || residual.is_none()))
@@ -203,10 +203,10 @@ impl Builder<'_> {
                 n,
                 k,
                 batch: inner,
-                a: Matrix { at: a.behind(offset(0)), row: a_row, step: step(0), transposed: a_transposed },
-                b: Matrix { at: b.behind(offset(1)), row: b_row, step: step(1), transposed: b_transposed },
+                a: Matrix { at: a.after(offset(0)), row: a_row, step: step(0), transposed: a_transposed },
+                b: Matrix { at: b.after(offset(1)), row: b_row, step: step(1), transposed: b_transposed },
                 c: None,
-                d: Matrix { at: result.behind(offset(2)), row: n, step: step(2), transposed: false },
+                d: Matrix { at: result.after(offset(2)), row: n, step: step(2), transposed: false },
                 alpha,
                 bias: None,
                 epilogue: Epilogue::None,

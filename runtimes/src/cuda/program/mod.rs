@@ -142,7 +142,7 @@ pub(crate) enum Base {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) base: Base,
-    /// Bytes behind the begin of the memory.
+    /// Bytes after the begin of the memory.
     pub(crate) offset: usize,
 }
 
@@ -281,7 +281,7 @@ pub(crate) struct Caches {
 pub(crate) struct Room {
     /// The keys that there is room for.
     pub(crate) capacity: usize,
-    /// Whether the room behind the keys is free, so that new keys may go there.
+    /// Whether the room after the keys is free, so that new keys may go there.
     pub(crate) free: bool,
 }
 

@@ -100,14 +100,14 @@ impl Builder<'_> {
             residual => residual,
         };
         let place = |view: &Option<View>| Argument::optional(view.as_ref().map(|view| view.place));
-        let behind = |source: Source| {
+        let after = |source: Source| {
             let source = source.with("ELEMENT", named(result.dtype)?).with("ACTIVATION", expression(op.activation));
             Ok::<_, String>(source.with("BIAS", bias.is_some()).with("RESIDUAL", residual.is_some()))
         };
         let aligned = k.is_multiple_of(ACCESS) && [&x, &weight].iter().all(|own| own.place.offset % ACCESS == 0);
         if fused && k > 0 && aligned && m <= self.target.code_rows {
             let tile = Tile::of(m, n, self.target.multiprocessors);
-            let source = behind(Source::new(QUANTIZED_LINEAR, "quantized_linear"))?;
+            let source = after(Source::new(QUANTIZED_LINEAR, "quantized_linear"))?;
             let source = source.with("ROWS", tile.rows).with("COLUMNS", tile.columns);
             let mut arguments: Vec<Argument> =
                 [&result, &x, &weight, &scales].iter().map(|view| Argument::At(view.place)).collect();
@@ -140,7 +140,7 @@ impl Builder<'_> {
             self.pointwise(&result, "static_cast<float>(x) * y", &[&sums, &scales])?;
             return self.one_by_one(&result, expression(op.activation), bias.as_ref(), residual.as_ref());
         }
-        let source = behind(Source::new(QUANTIZE, "dequantize_rows"))?;
+        let source = after(Source::new(QUANTIZE, "dequantize_rows"))?;
         let arguments = vec![
             Argument::At(result.place),
             Argument::At(sums.place),

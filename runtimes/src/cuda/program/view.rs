@@ -36,7 +36,7 @@ impl View {
         self.elements() * self.dtype.size()
     }
 
-    /// Whether its elements lie one behind the other, in row-major order.
+    /// Whether its elements lie one after the other, in row-major order.
     pub(crate) fn is_contiguous(&self) -> bool {
         self.elements() == 0
             || self.merged(&[]).is_some_and(|(sizes, strides)| {
@@ -45,7 +45,7 @@ impl View {
     }
 
     /// Sizes and strides with neighbouring axes merged where they can be, those of size 1 left out. Axes in `apart` are
-    /// not merged with the axis behind them.
+    /// not merged with the axis after them.
     fn merged(&self, apart: &[usize]) -> Option<(Vec<usize>, Vec<usize>)> {
         let (mut sizes, mut strides): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         let mut open = false;
@@ -72,7 +72,7 @@ impl View {
     }
 
     /// The element from `elements` on.
-    pub(crate) fn behind(&self, elements: usize) -> Place {
+    pub(crate) fn after(&self, elements: usize) -> Place {
         Place { base: self.place.base, offset: self.place.offset + elements * self.dtype.size() }
     }
 
@@ -84,7 +84,7 @@ impl View {
     pub(crate) fn slice(&self, axis: usize, start: usize, end: usize) -> Self {
         let mut slice = self.clone();
         slice.shape[axis] = end - start;
-        slice.place = self.behind(start * self.strides[axis]);
+        slice.place = self.after(start * self.strides[axis]);
         slice
     }
 

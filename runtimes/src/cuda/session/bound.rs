@@ -46,7 +46,7 @@ impl Bound {
 }
 
 impl GraphSession {
-    /// Copies of inputs that are run more than once. Caches have room for the keys of the run behind their own, where each
+    /// Copies of inputs that are run more than once. Caches have room for the keys of the run after their own, where each
     /// run writes them again.
     pub(super) fn bound_copies(&self, inputs: &[&Tensor]) -> Result<Vec<DeviceTensor>, String> {
         let pasts = pasts(&self.graph);
@@ -96,7 +96,7 @@ impl GraphSession {
         buffers.iter().try_for_each(|memory| self.device.poison(memory.address(), memory.bytes()))?;
         for (tensor, output) in bound.outputs.iter().zip(&bound.prepared.program.outputs) {
             match output.cache.as_ref().and_then(|cache| cache.input) {
-                Some(past) => tensor.poison_behind(bound.inputs[past].shape[2])?,
+                Some(past) => tensor.poison_after(bound.inputs[past].shape[2])?,
                 None => self.device.poison(tensor.memory.address(), tensor.memory.bytes())?,
             }
         }
@@ -143,7 +143,7 @@ impl GraphSession {
     }
 
     /// Runs once on what is bound, and takes the times. With `transfers` the memory of inputs is copied from that of the host
-    /// in front of the run, and the memory of outputs to it behind the run; the room of caches is part of both.
+    /// in front of the run, and the memory of outputs to it after the run; the room of caches is part of both.
     pub(super) fn measure(&self, bound: &mut Bound, transfers: bool) -> Result<Option<DeviceTimes>, String> {
         let device = self.device.as_ref();
         if transfers {

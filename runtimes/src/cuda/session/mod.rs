@@ -50,7 +50,7 @@ pub(super) struct GraphSession {
     /// Whether each buffer has an allocation of its own instead.
     pub(super) separate: bool,
     bound: Option<Bound>,
-    /// The programs of steps behind caches.
+    /// The programs of steps after caches.
     steps: Steps,
     /// Whether bound runs and steps are recorded.
     record: bool,
@@ -147,7 +147,7 @@ impl GraphSession {
             // Of a value that is given twice, one is continued.
             let before = inputs[..at].iter().filter_map(|other| other.cache.as_ref());
             let twice = before.into_iter().any(|other| Arc::ptr_eq(&other.filled, &cache.filled));
-            Some(Room { capacity: cache.capacity, free: !twice && cache.is_free_behind(tensor.shape[2]) })
+            Some(Room { capacity: cache.capacity, free: !twice && cache.is_free_after(tensor.shape[2]) })
         };
         let tokens = |tensor: &&DeviceTensor| match tensor.shape[..] {
             [_, _, keys, _] => keys,

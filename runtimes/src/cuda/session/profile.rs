@@ -34,7 +34,7 @@ impl Mark {
         }
     }
 
-    /// The point behind all work that was given.
+    /// The point after all work that was given.
     fn take(device: &dyn Device) -> Result<Self, String> {
         if let Some(event) = device.event()? {
             return Ok(Self::Device(event));

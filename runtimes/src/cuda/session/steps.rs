@@ -1,4 +1,4 @@
-//! Steps behind a cache: one program for all lengths that the cache has room for, replayed as one recording where the same
+//! Steps after a cache: one program for all lengths that the cache has room for, replayed as one recording where the same
 //! memory comes again.
 
 use std::collections::VecDeque;
@@ -61,7 +61,7 @@ struct Ready {
     words: Vec<Word>,
     /// The keys in front of a step.
     lengths: RangeInclusive<usize>,
-    /// The words of the launches, and behind them the inputs that come from the host: there, pinned, and on the device.
+    /// The words of the launches, and after them the inputs that come from the host: there, pinned, and on the device.
     host: Box<dyn HostMemory>,
     block: Buffer,
     /// Where in the block each input is that comes from the host.
@@ -116,7 +116,7 @@ impl<'a> Input<'a> {
 }
 
 impl GraphSession {
-    /// Runs a step behind a cache with room for it; `None` where it is another run, or one that has a program of its own.
+    /// Runs a step after a cache with room for it; `None` where it is another run, or one that has a program of its own.
     pub(super) fn step(&mut self, values: &[&RuntimeValue]) -> Result<Option<Vec<(String, DeviceTensor)>>, String> {
         let Some(inputs) = values.iter().map(|value| Input::of(value, &self.device)).collect::<Option<Vec<_>>>() else {
             return Ok(None);
@@ -166,7 +166,7 @@ impl GraphSession {
             let before = caches[..at].iter().flatten().filter_map(|other| other.cache.as_ref());
             let twice = before.into_iter().any(|other| Arc::ptr_eq(&other.filled, &cache.filled));
             let other = length.as_ref().is_some_and(|other| *other != (symbol.clone(), keys));
-            if twice || other || keys < FEWEST || !cache.is_free_behind(keys) {
+            if twice || other || keys < FEWEST || !cache.is_free_after(keys) {
                 return None;
             }
             length = Some((symbol.clone(), keys));
@@ -333,7 +333,7 @@ impl GraphSession {
             if let Some(Input::Device(past)) = past {
                 let mut shape = output.shape.clone();
                 shape[2] -= ready.lengths.end() - length;
-                DeviceTensor { shape, ..(*past).clone() }.poison_behind(length)?;
+                DeviceTensor { shape, ..(*past).clone() }.poison_after(length)?;
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Buffers with allocations of their own, in which accesses behind a buffer show.
+//! Buffers with allocations of their own, in which accesses after a buffer show.
 
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::cuda::source::{File, Source};
 use crate::cuda::weights::Weights;
 use crate::{RuntimeError, Session};
 
-/// Reads the 16 floats behind the 16 of its operand.
-const KERNEL: &str = "KERNEL behind(float* out, const float* in) { out[threadIdx.x] = in[threadIdx.x + 16]; }
-EXPORT(behind)";
+/// Reads the 16 floats after the 16 of its operand.
+const KERNEL: &str = "KERNEL after(float* out, const float* in) { out[threadIdx.x] = in[threadIdx.x + 16]; }
+EXPORT(after)";
 
 fn emulator() -> Arc<dyn Device> {
     Arc::new(Emulator::new(emulator::compiler().unwrap()))
@@ -30,7 +30,7 @@ fn program() -> Program {
     let argument = |buffer| Argument::At(Place { base: Base::Buffer(buffer), offset: 0 });
     let grid = Grid { blocks: [1, 1, 1], threads: 16, shared: 0 };
     Program {
-        kernels: vec![Source::new(File::of_test("behind", KERNEL), "behind")],
+        kernels: vec![Source::new(File::of_test("after", KERNEL), "after")],
         steps: vec![Step::Launch(Launch { kernel: 0, grid, arguments: vec![argument(0), argument(1)] })],
         origins: Vec::new(),
         names: vec![String::new(); 2],
@@ -45,7 +45,7 @@ fn program() -> Program {
 /// The test below runs it with AddressSanitizer.
 #[test]
 #[ignore = "it reads memory that is not its own"]
-fn reads_behind_a_buffer() {
+fn reads_after_a_buffer() {
     let device = emulator();
     let program = program();
     let kernels = device.prepare(&program.kernels).unwrap();
@@ -69,12 +69,12 @@ fn reads_behind_a_buffer() {
 }
 
 #[test]
-fn accesses_behind_a_separate_buffer_show() {
+fn accesses_after_a_separate_buffer_show() {
     let compiler = Command::new("c++").arg("-print-file-name=libasan.so").output().unwrap();
     let library = String::from_utf8(compiler.stdout).unwrap();
     let run = |separate: &str| -> Output {
         Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "--ignored", "cuda::tests::buffers::reads_behind_a_buffer"])
+            .args(["--exact", "--ignored", "cuda::tests::buffers::reads_after_a_buffer"])
             .env("LD_PRELOAD", library.trim())
             .env("ASAN_OPTIONS", "detect_leaks=0")
             .env_remove("PLANISH_EMULATOR_RACES")
@@ -89,7 +89,7 @@ fn accesses_behind_a_separate_buffer_show() {
     let separate = run("1");
     assert!(!separate.status.success());
     let error = error(&separate);
-    assert!(error.contains("heap-buffer-overflow") && error.contains("behind.cu"), "{error}");
+    assert!(error.contains("heap-buffer-overflow") && error.contains("after.cu"), "{error}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::cuda::tensor::DeviceTensor;
 use crate::value::Kept;
 use crate::{RuntimeValue, Session};
 
-/// An encoder of one layer, with statements behind it.
+/// An encoder of one layer, with statements after it.
 fn encoder(rest: &str) -> String {
     format!(
         "input %ids: i64[b, s]
@@ -58,7 +58,7 @@ fn rows(lengths: &[usize], sequence: usize) -> Vec<Vec<i64>> {
 #[test]
 fn what_is_not_computed_on_tokens_alone_says_why() {
     let why = |statements: &str| Packing::of(&graph(statements).unwrap(), &Target::usual(Style::Fused)).unwrap_err();
-    let behind = |rest: &str| why(&encoder(&format!("{}\n{rest}", ATTENTION)));
+    let after = |rest: &str| why(&encoder(&format!("{}\n{rest}", ATTENTION)));
     assert!(Packing::of(&graph(&encoder(ATTENTION)).unwrap(), &Target::usual(Style::Fused)).is_ok());
     let attention = |operands: &str, attributes: &str| {
         why(&encoder(&format!(
@@ -82,29 +82,29 @@ fn what_is_not_computed_on_tokens_alone_says_why() {
     );
     // Padding takes part in these.
     assert_eq!(
-        behind("%m = reduce_mean(%a) {axes = [1], keep = false} : f32[b, 8]\n output m = %m"),
+        after("%m = reduce_mean(%a) {axes = [1], keep = false} : f32[b, 8]\n output m = %m"),
         "`reduce_mean` at `m` does not compute each token alone"
     );
     assert_eq!(
-        behind("%m = gather(%a, @one) {axis = 1} : f32[b, 8]\n output m = %m"),
+        after("%m = gather(%a, @one) {axis = 1} : f32[b, 8]\n output m = %m"),
         "`gather` at `m` does not compute each token alone"
     );
     assert_eq!(
-        behind("%t = transpose(%a) {perm = [1, 0, 2]} : f32[s, b, 8]\n output t = %t"),
+        after("%t = transpose(%a) {perm = [1, 0, 2]} : f32[s, b, 8]\n output t = %t"),
         "`transpose` at `t` does not compute each token alone"
     );
     assert_eq!(
-        behind(
+        after(
             "%l = slice(%a) {axis = 2, start = 0, end = 1} : f32[b, s, 1]\n %r = reshape(%l) {shape = [b, s]} : f32[b, s]\n %p = softmax(%r) : f32[b, s]\n output p = %p"
         ),
         "`softmax` at `p` does not compute each token alone"
     );
     assert_eq!(
-        behind("%r = reshape(%a) {shape = [b * s, 8]} : f32[b*s, 8]\n output r = %r"),
+        after("%r = reshape(%a) {shape = [b * s, 8]} : f32[b*s, 8]\n output r = %r"),
         "`reshape` at `r` does not compute each token alone"
     );
     assert_eq!(
-        behind("input %other: f32[b, 3, 8]\n %j = concat([%a, %other]) {axis = 1} : f32[b, s + 3, 8]\n output j = %j"),
+        after("input %other: f32[b, 3, 8]\n %j = concat([%a, %other]) {axis = 1} : f32[b, s + 3, 8]\n output j = %j"),
         "`concat` at `j` does not compute each token alone"
     );
 }

@@ -1,4 +1,4 @@
-//! Steps behind a cache: one program for all lengths, whose recording is replayed.
+//! Steps after a cache: one program for all lengths, whose recording is replayed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -166,7 +166,7 @@ fn inputs_may_be_on_the_device_first_and_on_the_host_later() {
 }
 
 #[test]
-fn outputs_outlive_the_steps_behind_them() {
+fn outputs_outlive_the_steps_after_them() {
     let mut text = Text::new(1, 40);
     text.step(3);
     let steps: Vec<(usize, RuntimeValue)> = (3..30).map(|at| (at, text.step(1))).collect();

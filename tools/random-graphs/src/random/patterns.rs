@@ -23,7 +23,7 @@ fn square(g: &mut Growing<'_>, x: V) -> Option<V> {
     g.op("Pow", &[x, two], Vec::new())
 }
 
-/// A number with so many digits behind the point, as some exporters write constants.
+/// A number with so many digits after the point, as some exporters write constants.
 fn shortened(number: f64, digits: i32) -> f64 {
     let unit = 10f64.powi(digits);
     (number * unit).round() / unit

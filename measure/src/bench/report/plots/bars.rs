@@ -16,7 +16,7 @@ pub(in super::super) struct Bar {
     pub(in super::super) label: String,
     /// Its value, in words.
     pub(in super::super) text: String,
-    /// One behind the other; none for what has no value.
+    /// One after the other; none for what has no value.
     pub(in super::super) segments: Vec<Segment>,
     /// The interval that the value is in.
     pub(in super::super) ci95: Option<[f64; 2]>,
