@@ -9,7 +9,7 @@ use crate::recipe::Recipe;
 use anyhow::{Context, Result, bail};
 use planish_files::Kind;
 use planish_ir::{InputRole, OutputRole, PartRole, Symbol, SymbolRole};
-use planish_models::{LengthDependence, Task};
+use planish_models::{LengthDependence, LoadOptions, Pooling, Task};
 use planish_onnx::ImportOptions;
 use planish_passes::Logits;
 use planish_passes::precision::PartPrecision;
@@ -47,6 +47,9 @@ pub struct Manifest {
     /// The task, by Optimum's name; absent where an ONNX graph does not say.
     #[serde(default, with = "text::optional")]
     pub task: Option<Task>,
+    /// The pooling of tokens that was asked for; absent where the source says it, or for other tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pooling: Option<Pooling>,
     /// The name of the target that it was compiled for: a key of the registry of backends.
     pub target: String,
     /// The ONNX opset.
@@ -305,6 +308,12 @@ pub struct AppliedPass {
 }
 
 impl Manifest {
+    /// How the source is loaded again.
+    #[must_use]
+    pub fn load_options(&self) -> LoadOptions {
+        LoadOptions { task: self.task, pooling: self.pooling, strict: false }
+    }
+
     /// The version of this format.
     #[must_use]
     pub fn schema() -> u32 {

@@ -121,7 +121,7 @@ impl Tokens {
             ids,
             mask: port(InputRole::Mask)?,
             types: port(InputRole::TokenTypes)?,
-            embeds: matches!(model.task, None | Some(Task::FeatureExtraction)),
+            embeds: model.task.is_none_or(Task::embeds),
             decoder,
             // The mask hides it: any id does.
             pad: model.pad_token_id.filter(|pad| (0..vocabulary.unwrap_or(i64::MAX)).contains(pad)).unwrap_or(0),

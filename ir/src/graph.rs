@@ -171,6 +171,12 @@ impl Graph {
         self.outputs.push(Output { name: name.to_owned(), value });
     }
 
+    /// Takes all results of the graph away.
+    pub fn take_outputs(&mut self) -> Vec<Output> {
+        self.is_compact = false;
+        std::mem::take(&mut self.outputs)
+    }
+
     /// Makes another value, also one of another type, the result of the graph at a place among its outputs. The name
     /// of the output stays.
     ///

@@ -24,12 +24,14 @@ mod error;
 mod layers;
 mod load;
 pub mod names;
+mod sentence;
 mod task;
 
 pub use architecture::Architecture;
 pub use architectures::ARCHITECTURES;
 pub use checkpoint::safetensors::{MAX_HEADER_BYTES, StoredTensor, WeightFile};
-pub use checkpoint::{COMPANIONS, Checkpoint, SourceFile};
+pub use checkpoint::{COMPANIONS, Checkpoint, SourceFile, companions};
 pub use error::ModelError;
 pub use load::{IdRange, LengthDependence, LoadOptions, Loaded, Part, load};
+pub use sentence::{Pooling, UnknownPooling};
 pub use task::{Task, UnknownTask};

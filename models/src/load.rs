@@ -9,13 +9,16 @@ use serde::{Deserialize, Serialize};
 use crate::accept::{self, Accepted, accept};
 use crate::architectures::ARCHITECTURES;
 use crate::layers::builder::Builder;
-use crate::{Checkpoint, ModelError, Task};
+use crate::sentence;
+use crate::{Checkpoint, ModelError, Pooling, Task};
 
 /// How to load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadOptions {
-    /// The head to build; inferred from `architectures` in `config.json` where absent.
+    /// The head to build; inferred from `modules.json` or `architectures` in `config.json` where absent.
     pub task: Option<Task>,
+    /// The pooling of token embeddings, of a checkpoint without modules of its own.
+    pub pooling: Option<Pooling>,
     /// Whether warnings are errors.
     pub strict: bool,
 }
@@ -102,9 +105,19 @@ impl Checkpoint {
 /// When the architecture or task is unknown, a setting cannot be honoured, a tensor is missing,
 /// does not fit or contradicts its copy, or, with `strict`, there is a warning.
 pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, ModelError> {
-    let Accepted { config, architecture, task, class, quantization } = accept(checkpoint, options.task)?;
+    let listed = sentence::chosen(checkpoint, &options)?;
+    let head = listed.as_ref().map(|listed| listed.modules.head());
+    let Accepted { config, architecture, task, class, quantization } = accept(checkpoint, head.or(options.task))?;
     let mut builder = Builder::new(checkpoint, &config, architecture, quantization);
+    builder.is_bare = listed.is_some();
     let interface = (architecture.build)(&mut builder, task).map_err(|e| explain(e, task, class))?;
+    let task = match &listed {
+        Some(listed) => {
+            listed.modules.build(&mut builder)?;
+            Task::SentenceSimilarity
+        }
+        None => task,
+    };
     debug_assert_eq!(
         accept::undeclared(&config, architecture),
         [""; 0],
@@ -114,6 +127,7 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
     let unused = builder.tensors.unused(architecture.unused_tensors);
     let mut warnings = checkpoint.gguf().map(|gguf| gguf.warnings.clone()).unwrap_or_default();
     warnings.extend(config.take_warnings());
+    warnings.extend(listed.map(|listed| listed.warnings).unwrap_or_default());
     if !unused.is_empty() {
         warnings.push(unused_tensors(checkpoint, &unused));
     }

@@ -37,9 +37,13 @@ macro_rules! tasks {
 tasks! {
     /// `last_hidden_state` [batch_size, sequence_length, hidden], and `pooler_output`
     /// [batch_size, hidden] where the checkpoint has a pooler.
-    FeatureExtraction = "feature-extraction", synonyms ["default", "sentence-similarity"],
+    FeatureExtraction = "feature-extraction", synonyms ["default"],
         // The discriminator, whose head has no task.
         classes ["Model", "ElectraForPreTraining"];
+    /// What the modules of a sentence model give: `token_embeddings` [batch_size, sequence_length, features] and
+    /// `sentence_embedding` [batch_size, features], and `last_hidden_state` of the model before them. A model of late interaction
+    /// has the first only; one of sparse embeddings the second, [batch_size, vocabulary].
+    SentenceSimilarity = "sentence-similarity", synonyms [], classes [];
     /// `logits` [batch_size, sequence_length, vocabulary] of each token.
     FillMask = "fill-mask", synonyms ["masked-lm"], classes ["ForMaskedLM", "ForPreTraining"];
     /// `logits` [batch_size, labels] of the whole sequence.
@@ -75,11 +79,17 @@ impl Task {
         Task::ALL.iter().copied().filter(|t| ending(t).is_some()).max_by_key(ending)
     }
 
+    /// Whether its outputs are embeddings of texts or tokens.
+    #[must_use]
+    pub fn embeds(self) -> bool {
+        matches!(self, Task::FeatureExtraction | Task::SentenceSimilarity)
+    }
+
     /// The outputs that a graph for it has at least; none where it may have one of several.
     #[must_use]
     pub fn outputs(self) -> &'static [OutputRole] {
         match self {
-            Task::FeatureExtraction => &[],
+            Task::FeatureExtraction | Task::SentenceSimilarity => &[],
             Task::QuestionAnswering => &[OutputRole::StartLogits, OutputRole::EndLogits],
             Task::FillMask
             | Task::TextClassification

@@ -12,7 +12,7 @@ use planish_compiler::calibrate::{
 };
 use planish_compiler::source::SourceModel;
 use planish_data::{DataOptions, OptionNames, SAMPLES, Shard};
-use planish_models::Task;
+use planish_models::{Pooling, Task};
 use serde::Serialize;
 
 use super::heartbeat::Heartbeat;
@@ -86,6 +86,10 @@ pub(super) struct Arguments {
     /// The task of the model, as for `compile` [default: the task in config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
+    /// How the vectors of tokens become that of a text, for a model without modules.json: cls, max, mean, mean_sqrt_len_tokens,
+    /// weightedmean or lasttoken, and `,normalize` after it for vectors of length 1
+    #[arg(long, value_name = "MODE")]
+    pooling: Option<Pooling>,
     /// Turn warnings into errors
     #[arg(long)]
     strict: bool,
@@ -173,6 +177,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
 fn options(arguments: &Arguments) -> CalibrateOptions {
     CalibrateOptions {
         task: arguments.task,
+        pooling: arguments.pooling,
         strict: arguments.strict,
         data: DataOptions {
             field: arguments.field.clone(),

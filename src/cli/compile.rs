@@ -17,7 +17,7 @@ use planish_compiler::compile::{LoweredPart, compile, lower};
 use planish_compiler::request::{self, Prepared, Request, RequestObserver, prepare};
 use planish_compiler::source::SourceModel;
 use planish_data::{DataOptions, OptionNames};
-use planish_models::Task;
+use planish_models::{Pooling, Task};
 use planish_onnx::{OPSETS, Placement};
 use planish_passes::{CacheForm, PASSES};
 
@@ -45,6 +45,10 @@ pub(super) struct Arguments {
     /// The task of the model, such as text-classification or text-generation [default: the task in config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
+    /// How the vectors of tokens become that of a text, for a model without modules.json: cls, max, mean, mean_sqrt_len_tokens,
+    /// weightedmean or lasttoken, and `,normalize` after it for vectors of length 1
+    #[arg(long, value_name = "MODE")]
+    pooling: Option<Pooling>,
     /// The ONNX opset, 17 to 28 [default: 20, and more where needed]
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
@@ -247,6 +251,7 @@ fn request(
         recipe,
         backend,
         task: arguments.task,
+        pooling: arguments.pooling,
         opset: arguments.opset,
         cache: arguments.cache.map(|cache| match cache {
             Cache::Copy => CacheForm::Copy,

@@ -261,16 +261,17 @@ fn minilm_is_calibrated_with_sentences() {
     assert!(sentence.as_object().unwrap().len() > 80, "{sentence}");
 
     let calibration = Calibration::read(&table).unwrap();
-    calibration.check(&SourceModel::open(&minilm).unwrap(), None).unwrap();
+    calibration.check(&SourceModel::open(&minilm).unwrap(), LoadOptions::default()).unwrap();
     let other = |model: SourceModel, task| format!("{:#}", calibration.check(&model, task).unwrap_err());
-    let message = other(SourceModel::open(&golden("bert")).unwrap(), None);
+    let message = other(SourceModel::open(&golden("bert")).unwrap(), LoadOptions::default());
     assert!(message.contains("the table was made for minilm, whose config.json differs from bert"), "{message}");
     let mut renamed = written.clone();
     let parts = renamed["parts"]["model"].as_object_mut().unwrap();
     parts.insert("nothing".to_owned(), serde_json::json!({"min": 0.0, "max": 1.0}));
     fs::write(&table, renamed.to_string()).unwrap();
     let renamed = Calibration::read(&table).unwrap();
-    let message = format!("{:#}", renamed.check(&SourceModel::open(&minilm).unwrap(), None).unwrap_err());
+    let message =
+        format!("{:#}", renamed.check(&SourceModel::open(&minilm).unwrap(), LoadOptions::default()).unwrap_err());
     assert!(message.contains("the table has `nothing` of model, which the model does not have"), "{message}");
 }
 

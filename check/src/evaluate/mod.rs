@@ -165,7 +165,7 @@ pub fn evaluate_compiled(
     let measured = Measured {
         task: loaded.task,
         pooling: match loaded.task {
-            None | Some(Task::FeatureExtraction) => Pooling::read(&folder, &mut |text| observer.warning(text))?,
+            task if task.is_none_or(Task::embeds) => Pooling::read(&folder, &mut |text| observer.warning(text))?,
             _ => Pooling::default(),
         },
         windows,

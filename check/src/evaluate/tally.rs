@@ -43,7 +43,7 @@ pub(super) struct Measured {
 impl Measured {
     /// Whether the task is to embed.
     fn embeds(&self) -> bool {
-        matches!(self.task, None | Some(Task::FeatureExtraction))
+        self.task.is_none_or(Task::embeds)
     }
 
     /// The output that embeddings are made of.

@@ -204,7 +204,7 @@ mod tests {
         let outputs = |golden: &str| {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/goldens").join(golden);
             let checkpoint = Checkpoint::open(&folder).unwrap();
-            let options = LoadOptions { task: None, strict: true };
+            let options = LoadOptions { task: None, strict: true, ..LoadOptions::default() };
             let model = load(&checkpoint, options).unwrap();
             let session =
                 ReferenceRuntime::default().load(Model::Graph(&model.parts[0].graph), SessionOptions::default());

@@ -25,7 +25,7 @@ fn pair(reference: Box<dyn Session>, candidate: Box<dyn Session>, specs: &[Input
 #[test]
 fn a_model_with_a_cache_also_continues_from_it() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/goldens/gpt2");
-    let options = LoadOptions { task: None, strict: true };
+    let options = LoadOptions { task: None, strict: true, ..LoadOptions::default() };
     let model = load(&Checkpoint::open(&folder).unwrap(), options).unwrap();
     let mut broken = model.parts[0].graph.clone();
     let forgetful = broken.rewrite(|graph, node| {

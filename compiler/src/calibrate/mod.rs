@@ -16,7 +16,7 @@ use planish_artifact::backend::{Backend, LOCAL, RuntimeSettings};
 use planish_artifact::chain::Chain;
 use planish_artifact::manifest::PartManifest;
 use planish_data::{DataOptions, Dataset, Shard};
-use planish_models::{LoadOptions, Loaded, Task};
+use planish_models::{LoadOptions, Loaded, Pooling, Task};
 use planish_passes::observe::linear_inputs;
 use run::{Broken, Runner, Sink};
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,8 @@ pub use products::{InputName, ProductOptions, Transform, products};
 pub struct CalibrateOptions {
     /// The head; inferred where absent.
     pub task: Option<Task>,
+    /// The pooling of tokens, of a checkpoint without modules of its own.
+    pub pooling: Option<Pooling>,
     /// Whether warnings are errors.
     pub strict: bool,
     /// How the data set is read.
@@ -136,7 +138,8 @@ pub fn ranges(
     if options.data.field.is_some() {
         return Err(FieldOfTable(path.to_owned()).into());
     }
-    let table = Calibration::of(model, path, options.task)?;
+    let what = LoadOptions { task: options.task, pooling: options.pooling, strict: false };
+    let table = Calibration::of(model, path, what)?;
     // Half precision takes ranges where there are any; quantization needs the statistics of inputs.
     let needed = if options.measure == Measure::All { Measure::Inputs } else { options.measure };
     table.check_measured(needed).with_context(|| format!("{} does not serve", path.display()))?;
@@ -179,7 +182,8 @@ impl Prepared {
         observer: &dyn CalibrationObserver,
     ) -> Result<Self> {
         let dataset = Dataset::open(data, &options.data)?;
-        let source = model.load(LoadOptions { task: options.task, strict: options.strict })?;
+        let source =
+            model.load(LoadOptions { task: options.task, pooling: options.pooling, strict: options.strict })?;
         source.warnings.iter().for_each(|warning| observer.warning(warning));
         let parts = source.parts.iter().map(|part| interface(part, &part.graph)).collect();
         Ok(Self { dataset, source, parts })
@@ -243,8 +247,8 @@ struct Known {
 }
 
 /// The names of what a calibration has of a model, by part.
-fn known(model: &SourceModel, task: Option<Task>) -> Result<BTreeMap<String, Known>> {
-    let source = model.load(LoadOptions { task, strict: false })?;
+fn known(model: &SourceModel, what: LoadOptions) -> Result<BTreeMap<String, Known>> {
+    let source = model.load(what)?;
     let opset = model.default_opset();
     let one = |part: &planish_models::Part| {
         let graph = sessions::canonical(&part.graph, opset)?;

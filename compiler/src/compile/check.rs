@@ -8,13 +8,13 @@ use anyhow::{Result, bail};
 use planish_artifact::draft::Draft;
 use planish_artifact::recipe::Recipe;
 use planish_ir::weight::{Packing, WeightExpr};
-use planish_ir::{Graph, Node, Op, OutputRole, Type, ValueId, Weight};
+use planish_ir::{Graph, Node, Op, Type, ValueId, Weight};
 use planish_models::{Loaded, Task};
 use planish_onnx::Placement;
 use planish_passes::{CacheForm, LAST_WITH_QUANTIZE_KERNELS, Logits};
 
 use super::describe::products;
-use super::{CompileOptions, LoweredPart, Observer, keep, links, sentence};
+use super::{CompileOptions, LoweredPart, Observer, keep, links};
 use crate::packages;
 use crate::source::SourceModel;
 
@@ -273,9 +273,15 @@ pub(super) fn artifact(
     Ok(())
 }
 
-/// What has to be said of embeddings of a checkpoint that pools them.
+/// What has to be said of the vectors of tokens of a sentence model.
 fn sentence_note(model: &SourceModel, source: &Loaded) -> Option<String> {
-    let pooled = source.parts.iter().find_map(|part| part.graph.interface.output_of(OutputRole::Pooled));
-    let embeds = source.task == Some(Task::FeatureExtraction);
-    sentence::note(&model.folder(), pooled).filter(|_| embeds)
+    let SourceModel::Checkpoint(checkpoint, _) = model else { return None };
+    let is_left_out = source.task == Some(Task::FeatureExtraction) && checkpoint.has_modules();
+    is_left_out.then(|| {
+        format!(
+            "the modules of modules.json are not in the graph: the task {} gives vectors of tokens, and {} that of a text",
+            Task::FeatureExtraction,
+            Task::SentenceSimilarity
+        )
+    })
 }

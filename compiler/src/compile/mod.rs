@@ -8,7 +8,6 @@ mod keep;
 mod larger;
 mod links;
 mod options;
-mod sentence;
 mod write;
 
 use std::collections::BTreeMap;
@@ -200,7 +199,7 @@ pub fn lower(
     stop_after: Option<usize>,
     observer: &dyn Observer,
 ) -> Result<Lowered> {
-    let source = model.load(LoadOptions { task: options.task, strict: options.strict })?;
+    let source = model.load(LoadOptions { task: options.task, pooling: options.pooling, strict: options.strict })?;
     source.warnings.iter().for_each(|w| observer.warning(w));
     check::model(&source, options, observer)?;
     let block_inputs = options.block_inputs.unwrap_or_else(|| match options.quantize_weights {
@@ -337,6 +336,7 @@ pub fn compile(
         },
         architecture: source.architecture.to_owned(),
         task: source.task,
+        pooling: options.pooling,
         target: options.backend.target.name.to_owned(),
         opset: options.passes.opset,
         precision: describe::precision(options, &lowered),

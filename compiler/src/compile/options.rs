@@ -3,7 +3,7 @@
 use planish_artifact::backend::Backend;
 use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::Recipe;
-use planish_models::Task;
+use planish_models::{Pooling, Task};
 use planish_onnx::Placement;
 use planish_passes::{BlockInputs, HalfPrecision, Options};
 
@@ -18,6 +18,8 @@ pub struct CompileOptions {
     pub backend: &'static Backend,
     /// The head; inferred where absent.
     pub task: Option<Task>,
+    /// The pooling of tokens, of a checkpoint without modules of its own.
+    pub pooling: Option<Pooling>,
     /// Whether warnings are errors.
     pub strict: bool,
     /// What passes do; their target is that of the backend.
@@ -57,6 +59,7 @@ impl CompileOptions {
         Self {
             backend,
             task: None,
+            pooling: None,
             strict: false,
             passes: Options::new(backend.target, opset),
             placement: Placement::Copy,

@@ -63,9 +63,11 @@ pub(super) fn graphs(
 
 /// Copies configuration and tokenizer files; returns their names.
 pub(super) fn companions(model: &SourceModel, folder: &Path) -> Result<Vec<String>> {
-    let copy = |from: PathBuf| {
-        let name = file_name(&from);
+    let copy = |(name, from): (String, PathBuf)| {
         let to = folder.join(&name);
+        if let Some(parent) = Path::new(&name).parent() {
+            create_folders_within(folder, parent)?;
+        }
         fs::copy(&from, &to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
         Ok(name)
     };

@@ -10,7 +10,7 @@ use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::Recipe;
 use planish_artifact::split::Split;
 use planish_data::DataOptions;
-use planish_models::Task;
+use planish_models::{Pooling, Task};
 use planish_onnx::{ImportOptions, Placement};
 use planish_passes::{CacheForm, TARGETS, Target};
 use planish_runtimes::Format;
@@ -34,6 +34,8 @@ pub struct Request {
     pub backend: &'static Backend,
     /// The head; inferred where absent.
     pub task: Option<Task>,
+    /// The pooling, of a checkpoint without modules of its own.
+    pub pooling: Option<Pooling>,
     /// The ONNX opset; chosen where absent.
     pub opset: Option<u32>,
     /// How attention appends to the cache; chosen where absent.
@@ -153,8 +155,8 @@ impl Request {
             (_, false) => Measure::Ranges,
         };
         let on = CalibrateOn::Backend(LOCAL, self.settings.clone());
-        let (task, data, threads) = (self.task, self.data.clone(), self.threads);
-        CalibrateOptions { task, data, measure, on, threads, ..CalibrateOptions::default() }
+        let (task, pooling, data, threads) = (self.task, self.pooling, self.data.clone(), self.threads);
+        CalibrateOptions { task, pooling, data, measure, on, threads, ..CalibrateOptions::default() }
     }
 
     /// Whether ranges are measured: not for methods of weights, which run the data themselves.

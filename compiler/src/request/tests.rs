@@ -11,6 +11,7 @@ fn request(backend: &'static Backend, recipe: Recipe) -> Request {
         recipe,
         backend,
         task: None,
+        pooling: None,
         opset: None,
         cache: None,
         placement: Placement::Copy,

@@ -1,6 +1,6 @@
 //! The configuration and tokenizer files of a checkpoint that is one file.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
@@ -27,12 +27,5 @@ impl WrittenCompanions {
             std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(self.0.get_or_init(|| draft).folder().to_owned())
-    }
-
-    /// The companions of a checkpoint that has none of its own.
-    pub(super) fn paths(&self, checkpoint: &Checkpoint) -> Result<Vec<PathBuf>> {
-        let folder = self.folder(checkpoint, PathBuf::new())?;
-        let names = checkpoint.written_companions().into_iter().map(|(name, _)| name);
-        Ok(names.map(|name| folder.join(Path::new(name))).collect())
     }
 }

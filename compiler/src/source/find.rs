@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use planish_artifact::Artifact;
 use planish_artifact::files::{digest, resolved};
 use planish_artifact::manifest::{Manifest, PartManifest};
-use planish_models::{LoadOptions, Loaded, Part};
+use planish_models::{Loaded, Part};
 
 use super::SourceModel;
 
@@ -24,7 +24,7 @@ impl Found {
     /// # Errors
     /// When it cannot be loaded.
     pub fn load(&self, artifact: &Artifact) -> Result<Loaded> {
-        self.model.load(LoadOptions { task: artifact.manifest.task, strict: false })
+        self.model.load(artifact.manifest.load_options())
     }
 }
 
@@ -68,7 +68,9 @@ pub fn compared(named: &[PathBuf], artifact: &Artifact) -> Result<Compared> {
     };
     for path in named {
         let Ok(model) = SourceModel::open_with(path, &artifact.manifest.source.import) else { continue };
-        let Ok(loaded) = model.load(LoadOptions { task: artifact.manifest.task, strict: false }) else { continue };
+        let Ok(loaded) = model.load(artifact.manifest.load_options()) else {
+            continue;
+        };
         if takes_the_same(&loaded, &artifact.manifest.parts) {
             return Ok(Compared { path: path.clone(), model, loaded, is_source: false });
         }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use planish_artifact::MANIFEST;
 use planish_artifact::manifest::{ArtifactHistory, PaddedVocabulary};
-use planish_models::{COMPANIONS, Checkpoint, LoadOptions, Loaded, SourceFile};
+use planish_models::{Checkpoint, LoadOptions, Loaded, SourceFile};
 use planish_onnx::{ImportOptions, node_results};
 
 use modules::NodeNames;
@@ -252,19 +252,24 @@ impl SourceModel {
         }
     }
 
-    /// Files beside the model that belong into an artifact unchanged; of a GGUF file, what it says in their place.
+    /// Files beside the model that belong into an artifact unchanged, by their names there; of a GGUF file, what it says in
+    /// their place.
     ///
     /// # Errors
     /// When the files of a GGUF file cannot be written.
-    pub fn companions(&self) -> Result<Vec<PathBuf>> {
+    pub fn companions(&self) -> Result<Vec<(String, PathBuf)>> {
+        let named = |names: Vec<String>, folder: PathBuf| {
+            Ok(names.into_iter().map(|name| (name.clone(), folder.join(name))).collect())
+        };
         match self {
-            Self::Checkpoint(checkpoint, written) => {
-                let own = checkpoint.companions();
-                if own.is_empty() { written.paths(checkpoint) } else { Ok(own) }
-            }
-            Self::Onnx(model) => {
-                Ok(COMPANIONS.iter().map(|name| model.folder().join(name)).filter(|path| path.is_file()).collect())
-            }
+            Self::Checkpoint(checkpoint, written) => match checkpoint.companions() {
+                own if own.is_empty() => {
+                    let names = checkpoint.written_companions().into_iter().map(|(name, _)| name.to_owned());
+                    named(names.collect(), written.folder(checkpoint, PathBuf::new())?)
+                }
+                own => named(own, self.folder()),
+            },
+            Self::Onnx(model) => named(planish_models::companions(model.folder()), model.folder().to_owned()),
         }
     }
 }

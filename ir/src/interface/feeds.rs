@@ -24,6 +24,8 @@ fn fed(part: PartRole, output: OutputRole) -> Option<InputRole> {
         | OutputRole::StartLogits
         | OutputRole::EndLogits
         | OutputRole::Pooled
+        | OutputRole::TokenEmbeddings
+        | OutputRole::TokenWeights
         | OutputRole::SentenceEmbedding
         | OutputRole::Scores
         | OutputRole::Boxes

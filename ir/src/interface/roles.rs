@@ -125,6 +125,10 @@ roles! {
     HiddenStates = "hidden-states",
     /// A vector of each row that a layer of the model makes: floats [rows, features].
     Pooled = "pooled",
+    /// The embedding of each token by a sentence model: floats [rows, tokens, features].
+    TokenEmbeddings = "token-embeddings",
+    /// The weight of each token among the words of a text: floats [rows, tokens, 1].
+    TokenWeights = "token-weights",
     /// The embedding of each text: floats [rows, features].
     SentenceEmbedding = "sentence-embedding",
     /// Vectors of tokens, of pixels or of sound that another part takes in place of token ids.

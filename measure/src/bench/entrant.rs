@@ -73,16 +73,17 @@ impl Entrant {
     /// When one of them cannot be read.
     pub fn of_onnx(path: &Path, references: &[&Path], is_named: bool) -> Result<Self> {
         let model = SourceModel::open(path)?;
-        let loaded = model.load(LoadOptions { task: None, strict: false })?;
+        let loaded = model.load(LoadOptions { task: None, strict: false, ..LoadOptions::default() })?;
         let parts: Vec<PartManifest> = loaded.parts.iter().map(|part| interface(part, &part.graph)).collect();
         let fits = |reference: &&&Path| {
-            let model = SourceModel::open(reference).and_then(|of| of.load(LoadOptions { task: None, strict: false }));
+            let model = SourceModel::open(reference)
+                .and_then(|of| of.load(LoadOptions { task: None, strict: false, ..LoadOptions::default() }));
             model.is_ok_and(|model| takes_the_same(&model, &parts))
         };
         let fitting = references.iter().find(fits).or(references.first().filter(|_| is_named)).copied();
         let compared = fitting.unwrap_or(path);
         let source = SourceModel::open(compared)?;
-        let task = source.load(LoadOptions { task: None, strict: false })?.task;
+        let task = source.load(LoadOptions { task: None, strict: false, ..LoadOptions::default() })?.task;
         let name = |file: &SourceFile| file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let digested =
             |file: &SourceFile| Ok(File { name: name(file), bytes: file.bytes, blake3: Some(digest(&file.path)?) });
@@ -116,6 +117,7 @@ impl Entrant {
             },
             architecture: loaded.architecture.to_owned(),
             task,
+            pooling: None,
             target: PORTABLE.target.name.to_owned(),
             opset: model.opset().unwrap_or_default(),
             precision,
@@ -186,7 +188,7 @@ impl Entrant {
         match &self.reference {
             Some(path) => {
                 let model = SourceModel::open_with(path, &self.artifact.manifest.source.import)?;
-                let loaded = model.load(LoadOptions { task: self.artifact.manifest.task, strict: false })?;
+                let loaded = model.load(self.artifact.manifest.load_options())?;
                 Ok(Compared { path: path.clone(), model, loaded, is_source: true })
             }
             None => source::compared(named, &self.artifact),

@@ -259,7 +259,7 @@ impl<'a> Compiling<'a> {
     fn calibrated(&self) -> Result<Option<Calibration>> {
         let Some((path, data)) = &self.request.calibrate else { return Ok(None) };
         if is_table(path) {
-            return Calibration::of(self.model, path, None).map(Some);
+            return Calibration::of(self.model, path, LoadOptions::default()).map(Some);
         }
         let on = CalibrateOn::Backend(LOCAL, self.request.settings.clone());
         let options =
@@ -304,7 +304,7 @@ pub fn divided(
 /// # Errors
 /// When it cannot be read.
 pub fn generates(path: &Path) -> Result<bool> {
-    let loaded = SourceModel::open(path)?.load(LoadOptions { task: None, strict: false })?;
+    let loaded = SourceModel::open(path)?.load(LoadOptions { task: None, strict: false, ..LoadOptions::default() })?;
     Ok(matches!(loaded.task, Some(Task::TextGeneration)))
 }
 

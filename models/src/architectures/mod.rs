@@ -33,6 +33,7 @@ pub(crate) mod marian;
 pub(crate) mod megatron_bert;
 pub(crate) mod mistral;
 pub(crate) mod mobilebert;
+pub(crate) mod model2vec;
 pub(crate) mod modernbert;
 pub(crate) mod mpnet;
 pub(crate) mod nemotron;
@@ -93,6 +94,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     megatron_bert::ARCHITECTURE,
     mistral::ARCHITECTURE,
     mobilebert::ARCHITECTURE,
+    model2vec::ARCHITECTURE,
     modernbert::ARCHITECTURE,
     mpnet::ARCHITECTURE,
     nemotron::ARCHITECTURE,

@@ -171,7 +171,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
             let x = head.apply(b, &s, hidden)?;
             heads::answer(b, s.hidden, x, "classifier")?;
         }
-        Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
+        _ => {
             return Err(ARCHITECTURE.without(task));
         }
     }

@@ -9,6 +9,7 @@ pub(crate) mod quantized;
 pub(crate) mod refusals;
 pub(crate) mod safetensors;
 pub(crate) mod tensors;
+pub(crate) mod torch_linear;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,9 +23,10 @@ use serde_json::{Map, Value};
 use self::gguf::Gguf;
 use self::refusals::{find_weights, no_config, not_there, other_file};
 use self::safetensors::{StoredTensor, WeightFile};
-use crate::ModelError;
+use crate::architectures::model2vec;
+use crate::{ModelError, sentence};
 
-const CONFIG: &str = "config.json";
+pub(crate) const CONFIG: &str = "config.json";
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const INDEX_SUFFIX: &str = ".safetensors.index.json";
@@ -47,7 +49,26 @@ pub const COMPANIONS: &[&str] = &[
     "tokenizer.model",
     "preprocessor_config.json",
     "processor_config.json",
+    // Of sentence-transformers.
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
 ];
+
+/// The files of a model's folder that belong into an artifact unchanged, by their names in both: configurations, tokenizers, and
+/// the files of the modules of a sentence model.
+#[must_use]
+pub fn companions(folder: &Path) -> Vec<String> {
+    let of_modules = sentence::files_of_modules(folder);
+    let all = COMPANIONS.iter().map(|name| (*name).to_owned()).chain(of_modules);
+    all.filter(|name| folder.join(name).is_file()).collect()
+}
 
 /// A file that a model is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +82,9 @@ pub struct SourceFile {
 /// An opened checkpoint: headers of the weight files are read and checked, tensors are not.
 #[derive(Debug)]
 pub struct Checkpoint {
+    /// The folder that was given, or that the file given is in.
+    root: PathBuf,
+    /// The folder of the model: the root, or that of the first module of a sentence model.
     folder: PathBuf,
     name: String,
     config: Map<String, Value>,
@@ -68,6 +92,8 @@ pub struct Checkpoint {
     shards: Vec<Arc<WeightFile>>,
     /// Tensor names to positions in `shards`.
     tensors: BTreeMap<String, usize>,
+    /// The folders of the modules of a sentence model that have weights. The names of their tensors begin with them and a slash.
+    modules: Vec<String>,
     /// What a GGUF file says, where the checkpoint is one.
     gguf: Option<Gguf>,
 }
@@ -89,19 +115,28 @@ impl Checkpoint {
             return Err(ModelError::File { path: path.to_owned(), message: other_file(&file_name) });
         };
 
+        let (root, folder) = match &weights {
+            None => (folder.clone(), sentence::folder_of_model(&folder)),
+            Some(_) => (folder.clone(), folder),
+        };
         let config_path = folder.join(CONFIG);
-        if !config_path.exists() {
+        let is_static = !config_path.exists() && sentence::is_static(&root);
+        if !config_path.exists() && !is_static {
             let message = no_config(&folder, weights.is_none());
             return Err(ModelError::File { path: folder, message });
         }
-        let config = files::read_object(&config_path, &Kind::SETTINGS)?;
+        let config = match is_static {
+            true => Map::from_iter([("model_type".to_owned(), model2vec::ARCHITECTURE.model_type.into())]),
+            false => files::read_object(&config_path, &Kind::SETTINGS)?,
+        };
         let weights = match weights {
             Some(path) => path,
             None => find_weights(&folder)?,
         };
-        let name = model_name(&folder, &weights);
-        let mut checkpoint =
-            Self { folder, name, config, index: None, shards: Vec::new(), tensors: BTreeMap::new(), gguf: None };
+        let name = model_name(&root, &weights);
+        let (index, gguf) = (None, None);
+        let (shards, tensors) = (Vec::new(), BTreeMap::new());
+        let mut checkpoint = Self { root, folder, name, config, index, shards, tensors, modules: Vec::new(), gguf };
         if weights.to_string_lossy().ends_with(INDEX_SUFFIX) {
             checkpoint.open_shards(&weights)?;
             checkpoint.index = Some(weights);
@@ -109,6 +144,7 @@ impl Checkpoint {
             checkpoint.refuse_lone_shard(&weights)?;
             checkpoint.add_shard(&weights)?;
         }
+        checkpoint.add_modules()?;
         Ok(checkpoint)
     }
 
@@ -128,7 +164,8 @@ impl Checkpoint {
             _ => stem,
         };
         let tensors = gguf.names().map(|name| (name.clone(), 0)).collect();
-        Ok(Self { folder, name, config, index: None, shards: vec![Arc::new(file)], tensors, gguf: Some(gguf) })
+        let (root, shards, modules) = (folder.clone(), vec![Arc::new(file)], Vec::new());
+        Ok(Self { root, folder, name, config, index: None, shards, tensors, modules, gguf: Some(gguf) })
     }
 
     /// Whether weights may be codes with scales: the configuration says that they are quantized, or the checkpoint is a GGUF
@@ -190,6 +227,37 @@ impl Checkpoint {
         Ok(position)
     }
 
+    /// Opens the weight files of modules after the model.
+    fn add_modules(&mut self) -> Result<(), ModelError> {
+        for (module, path) in sentence::files(&self.root) {
+            let position = self.shards.len();
+            let file = match path.extension().is_some_and(|ending| ending == torch_linear::ENDING) {
+                true => torch_linear::open(&path)?,
+                false => WeightFile::open(&path)?,
+            };
+            self.tensors.extend(file.tensors().keys().map(|name| (format!("{module}/{name}"), position)));
+            self.shards.push(Arc::new(file));
+            self.modules.push(module);
+        }
+        Ok(())
+    }
+
+    /// The folder that was given, or that the file given is in: where modules of a sentence model are.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The folder of the model, with its configuration and tokenizer.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Whether the checkpoint lists modules of a sentence model.
+    #[must_use]
+    pub fn has_modules(&self) -> bool {
+        sentence::is_listed(&self.root)
+    }
+
     /// Refuses a file that is one shard of several: most tensors would be missing.
     fn refuse_lone_shard(&self, weights: &Path) -> Result<(), ModelError> {
         let index = self.folder.join(INDEX);
@@ -246,7 +314,8 @@ impl Checkpoint {
 
     /// What a weight file calls a tensor.
     pub(crate) fn stored_name<'n>(&'n self, name: &'n str) -> &'n str {
-        self.gguf.as_ref().and_then(|gguf| gguf.stored_name(name)).unwrap_or(name)
+        let of_module = || self.modules.iter().find_map(|module| name.strip_prefix(module.as_str())?.strip_prefix('/'));
+        self.gguf.as_ref().and_then(|gguf| gguf.stored_name(name)).or_else(of_module).unwrap_or(name)
     }
 
     /// A tensor and the file that contains it.
@@ -270,7 +339,7 @@ impl Checkpoint {
             Ok(metadata) => Ok(SourceFile { path, bytes: metadata.len() }),
             Err(source) => Err(ModelError::Read { path, source }),
         };
-        let config = Some(self.config_path()).filter(|_| self.gguf.is_none());
+        let config = Some(self.config_path()).filter(|path| self.gguf.is_none() && path.is_file());
         let texts = config.into_iter().chain(self.index.clone()).map(stat);
         let weights = self.shards.iter().map(|f| Ok(SourceFile { path: f.path().to_owned(), bytes: f.bytes() }));
         texts.chain(weights).collect()
@@ -286,16 +355,13 @@ impl Checkpoint {
     /// The configuration and tokenizer files that are there, which an artifact takes over unchanged. None are those of a
     /// GGUF file.
     #[must_use]
-    pub fn companions(&self) -> Vec<PathBuf> {
-        if self.gguf.is_some() {
-            return Vec::new();
-        }
-        COMPANIONS.iter().map(|name| self.folder.join(name)).filter(|path| path.is_file()).collect()
+    pub fn companions(&self) -> Vec<String> {
+        if self.gguf.is_some() { Vec::new() } else { companions(&self.folder) }
     }
 }
 
 /// Whether a name stays inside its folder.
-fn is_plain_name(name: &str) -> bool {
+pub(crate) fn is_plain_name(name: &str) -> bool {
     let mut parts = Path::new(name).components();
     matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name)
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use planish_ir::weight::StoredRange;
 use planish_ir::{DType, Origin, Weight, WeightSource};
 
+use crate::checkpoint::CONFIG;
 use crate::checkpoint::config::Size;
 use crate::checkpoint::quantized::{Dequantized, Layer, Quantization};
 use crate::{Architecture, Checkpoint, ModelError};
@@ -93,10 +94,32 @@ impl<'a> Tensors<'a> {
         Some(self.lost_codes.as_slice()).filter(|lost| !lost.is_empty())
     }
 
+    /// The shape of a tensor, if it is there.
+    pub(crate) fn shape(&self, name: &str) -> Option<&'a [usize]> {
+        let (_, tensor) = self.checkpoint.tensor(&self.find(name)?)?;
+        Some(&tensor.shape)
+    }
+
     /// The length of a tensor's first axis, if it is there and has one.
     pub(crate) fn rows(&self, name: &str) -> Option<usize> {
-        let (_, tensor) = self.checkpoint.tensor(&self.find(name)?)?;
-        tensor.shape.first().copied()
+        self.shape(name)?.first().copied()
+    }
+
+    /// A tensor of indices, as 64 bit integers.
+    pub(crate) fn take_indices(&mut self, name: &str, shape: &[Size]) -> Result<(Weight, Origin), ModelError> {
+        let found = self.find(name).and_then(|name| Some((self.checkpoint.tensor(&name)?, name)));
+        let Some(((file, tensor), name)) = found else { return Err(self.missing(&[name])) };
+        let wrong = |message| ModelError::Tensor { name: name.clone(), path: file.path().to_owned(), message };
+        check_shape(&tensor.shape, shape).map_err(wrong)?;
+        let Some(dtype @ (DType::I32 | DType::I64)) = tensor.element_type() else {
+            return Err(wrong(format!("elements are {}, expected I32 or I64", tensor.dtype)));
+        };
+        let range = StoredRange { source: Arc::<crate::WeightFile>::clone(file), offset: tensor.offset };
+        let weight = Weight::stored(dtype, tensor.shape.clone(), range).and_then(|weight| weight.cast(DType::I64));
+        let weight = weight.ok_or_else(|| wrong("its size does not fit 64 bits".to_owned()))?;
+        let origin = Origin::Tensor { file: file.name().into(), name: name.as_str().into() };
+        self.used.insert(name);
+        Ok((weight, origin))
     }
 
     /// The element type that a tensor is stored in, if it is there.
@@ -183,6 +206,15 @@ impl<'a> Tensors<'a> {
         let path = self.checkpoint.tensor(&name).map_or(self.checkpoint.weights_path(), |(file, _)| file.path());
         let message = format!("it differs from `{}`, which should be the same: {advice}", stored(original));
         ModelError::Tensor { path: path.to_owned(), name, message }
+    }
+
+    /// An error about a module of a sentence model, by its folder; the empty one is that of the model.
+    pub(crate) fn of_module(&self, module: &str, message: String) -> ModelError {
+        let path = match module {
+            "" => self.checkpoint.config_path(),
+            _ => self.checkpoint.root().join(module).join(CONFIG),
+        };
+        ModelError::File { path, message }
     }
 
     fn missing(&self, names: &[&str]) -> ModelError {

@@ -101,6 +101,19 @@ impl Activation {
         })
     }
 
+    /// The function that a path of a class of `torch.nn` names, such as `torch.nn.modules.activation.Tanh`.
+    pub(crate) fn of_torch(path: &str) -> Option<Self> {
+        let class = path.rsplit('.').next()?;
+        let name = match class {
+            "Identity" => "linear",
+            "LeakyReLU" => "leaky_relu",
+            "Hardswish" => "hardswish",
+            "GELU" | "Mish" | "ReLU" | "ReLU6" | "Sigmoid" | "SiLU" | "Tanh" => &class.to_ascii_lowercase(),
+            _ => return None,
+        };
+        ACTIVATIONS.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
+    }
+
     /// The function of a value.
     pub(crate) fn apply(self, b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
         const KEY: &str = "hidden_act";

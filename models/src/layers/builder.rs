@@ -21,6 +21,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) config: &'a Config<'a>,
     pub(crate) tensors: Tensors<'a>,
     pub(crate) warnings: Vec<String>,
+    /// Whether a pooler that the model has is left out, as no output reads it.
+    pub(crate) is_bare: bool,
     /// The ids that each input of integers takes, in the order of the inputs.
     pub(crate) id_ranges: Vec<IdRange>,
     /// The parts of the model that are built.
@@ -42,6 +44,7 @@ impl<'a> Builder<'a> {
             config,
             tensors: Tensors::new(checkpoint, architecture, quantization),
             warnings: Vec::new(),
+            is_bare: false,
             id_ranges: Vec::new(),
             parts: Vec::new(),
             weights: HashMap::new(),
@@ -117,6 +120,12 @@ impl<'a> Builder<'a> {
         let value = self.graph.add_weight(name, weight, origin);
         self.weights.insert(name.to_owned(), value);
         Ok(value)
+    }
+
+    /// A weight of indices: i64.
+    pub(crate) fn indices(&mut self, name: &str, shape: &[Size]) -> Result<ValueId, ModelError> {
+        let (weight, origin) = self.tensors.take_indices(name, shape)?;
+        Ok(self.graph.add_weight(name, weight, origin))
     }
 
     /// Appends a node with one result.

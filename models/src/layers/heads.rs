@@ -182,7 +182,7 @@ impl TextHeads {
             Task::FeatureExtraction => {
                 b.give(names::HIDDEN, x);
                 let stored = |b: &Builder<'_>, module: &str| b.tensors.contains(&format!("{module}.weight"));
-                match self.pooler {
+                match self.pooler.filter(|_| !b.is_bare) {
                     Some(Pooling::Dense(module, _)) if !stored(b, module) => Ok(()),
                     Some(pooling) => {
                         let pooled = pooling.apply(b, sizes.hidden, x)?;
@@ -200,7 +200,7 @@ impl TextHeads {
             }
             Task::TokenClassification => classify(b, sizes.hidden, x, "classifier"),
             Task::QuestionAnswering => answer(b, sizes.hidden, x, "qa_outputs"),
-            Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
+            Task::SentenceSimilarity | Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
                 unreachable!("accept.rs takes no task that an architecture has no head for")
             }
         }

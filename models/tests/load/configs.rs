@@ -165,7 +165,7 @@ fn tasks_have_names_and_synonyms() {
     }
     for (name, expected) in [
         ("default", Task::FeatureExtraction),
-        ("sentence-similarity", Task::FeatureExtraction),
+        ("sentence-similarity", Task::SentenceSimilarity),
         ("masked-lm", Task::FillMask),
         ("sequence-classification", Task::TextClassification),
         ("zero-shot-classification", Task::TextClassification),
@@ -175,7 +175,10 @@ fn tasks_have_names_and_synonyms() {
         assert_eq!(name.parse(), Ok(expected));
     }
     let error = "summon".parse::<Task>().unwrap_err().to_string();
-    assert_says(&error, &["`summon`", "feature-extraction, fill-mask, text-classification", "question-answering"]);
+    assert_says(
+        &error,
+        &["`summon`", "feature-extraction, sentence-similarity, fill-mask, text-classification", "question-answering"],
+    );
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn load_config(name: &str, config: &Value, task: Option<Task>) {
     fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
     let weights = golden(name).canonicalize().unwrap().join("model.safetensors");
     symlink(weights, folder.path().join("model.safetensors")).unwrap();
-    match load_path(folder.path(), LoadOptions { task, strict: false }) {
+    match load_path(folder.path(), LoadOptions { task, strict: false, ..LoadOptions::default() }) {
         Ok(model) => model.parts.iter().for_each(|part| planish_ir::verify(&part.graph).unwrap()),
         Err(error) => assert!(!error.to_string().is_empty()),
     }

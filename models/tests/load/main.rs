@@ -27,6 +27,7 @@ mod quantized;
 mod refusals;
 mod relatives;
 mod rope;
+mod sentence;
 mod seq2seq;
 mod shared_tensors;
 mod sizes;

@@ -112,6 +112,7 @@ impl Labelled {
             task,
             None | Some(
                 Task::FeatureExtraction
+                    | Task::SentenceSimilarity
                     | Task::TextClassification
                     | Task::TokenClassification
                     | Task::ImageClassification

@@ -1,7 +1,7 @@
 //! Whether a table is one of a model.
 
 use anyhow::{Context, Result, bail};
-use planish_models::{LoadOptions, Task};
+use planish_models::LoadOptions;
 
 use super::{Calibration, described, known};
 use crate::calibrate::Measure;
@@ -12,7 +12,7 @@ impl Calibration {
     ///
     /// # Errors
     /// When another model ran, another part of it, or one for another task, or when values have other names.
-    pub fn check(&self, model: &SourceModel, task: Option<Task>) -> Result<()> {
+    pub fn check(&self, model: &SourceModel, what: LoadOptions) -> Result<()> {
         let again = "calibrate this model, by `planish calibrate` or with data";
         let files = model.files()?;
         for source in &files {
@@ -33,7 +33,7 @@ impl Calibration {
         if files.len() != self.source.files.len() || self.source.import != model.import_options() {
             bail!("the table was made for another part of {}; {again}", self.source.name);
         }
-        let loaded = model.load(LoadOptions { task, strict: false })?.task;
+        let loaded = model.load(what)?.task;
         if self.task != loaded.map(|task| task.to_string()) {
             bail!(
                 "the table was made for {} for {}; {again}",
@@ -41,7 +41,7 @@ impl Calibration {
                 self.task.as_deref().unwrap_or("no task")
             );
         }
-        let known = known(model, task)?;
+        let known = known(model, what)?;
         let ranges = self.table.parts().flat_map(|(part, values)| values.keys().map(move |value| (part, value, false)));
         let inputs = self.table.inputs().flat_map(|(part, values)| values.keys().map(move |value| (part, value, true)));
         for (part, value, is_input) in ranges.chain(inputs) {

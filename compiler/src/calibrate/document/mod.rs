@@ -14,7 +14,7 @@ use planish_artifact::manifest::{File, Manifest, SourceManifest};
 use planish_artifact::split::Split;
 use planish_data::Shard;
 use planish_files::Kind;
-use planish_models::Task;
+use planish_models::{LoadOptions, Task};
 use planish_passes::{CalibrationTable, Range};
 use serde::{Deserialize, Serialize};
 
@@ -151,9 +151,9 @@ impl Calibration {
     ///
     /// # Errors
     /// When it cannot be read, is a table of another model, or misses shards.
-    pub fn of(model: &SourceModel, path: &Path, task: Option<Task>) -> Result<Self> {
+    pub fn of(model: &SourceModel, path: &Path, what: LoadOptions) -> Result<Self> {
         let calibration = Self::read(path)?;
-        let checked = calibration.check(model, task).and_then(|()| calibration.check_complete());
+        let checked = calibration.check(model, what).and_then(|()| calibration.check_complete());
         checked.with_context(|| format!("{} does not fit", path.display()))?;
         Ok(calibration)
     }

@@ -1,0 +1,282 @@
+//! The files of sentence-transformers beside a model: which modules come after it. Both generations of names are read: paths of
+//! classes count by their last part, and older keys of their configurations beside those of version 5.
+
+use std::path::{Path, PathBuf};
+
+use planish_files::Kind as FileKind;
+use serde_json::{Map, Value};
+
+use super::configuration::Configuration;
+use super::splade::Splade;
+use super::{Dense, Feature, Kind, Mode, Module, Modules, m3};
+use crate::architectures::model2vec;
+use crate::checkpoint::config::{MAX_SIZE, Size, is_off};
+use crate::checkpoint::files::read_object;
+use crate::checkpoint::{CONFIG, is_plain_name, torch_linear};
+use crate::{Checkpoint, LoadOptions, ModelError, Task};
+
+/// The file that lists the modules, in the root of a checkpoint.
+pub(crate) const MODULES: &str = "modules.json";
+/// What the library says of the whole: the kind of model, prompts, and how vectors are compared.
+const SETTINGS: &str = "config_sentence_transformers.json";
+/// The weights of a module, in its folder.
+const WEIGHTS: &str = "model.safetensors";
+
+/// The classes of modules that come first, with the model of the transformers library.
+const MODELS: &[&str] = &["Transformer", "MLMTransformer"];
+
+/// The class of a first module that is a table of vectors, without a model of the transformers library.
+const STATIC: &str = "StaticEmbedding";
+
+/// The file that says how a table's rows are those of tokens.
+const TOKENIZER: &str = "tokenizer.json";
+
+/// Classes that change no value when a model runs.
+const WITHOUT_EFFECT: &[&str] = &["Dropout"];
+
+/// Classes with an operator here, for messages.
+const KNOWN: &str = "Transformer, Pooling, Dense, Normalize, LayerNorm, SpladePooling, MultiVectorMask, Dropout";
+
+/// What a checkpoint lists of modules after its model.
+pub(crate) struct Listed {
+    pub(crate) modules: Modules,
+    /// What the graph does not follow, one line each.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// An entry of `modules.json`.
+struct Entry {
+    /// The last part of the path of its class, e.g. `Pooling`.
+    class: String,
+    /// The path of its class, e.g. `sentence_transformers.models.Pooling`.
+    full: String,
+    /// Its folder, empty for the root.
+    path: String,
+}
+
+/// The folder that has the model of the transformers library: the root of a checkpoint, or that of its first module.
+pub(crate) fn folder_of_model(root: &Path) -> PathBuf {
+    let own = || {
+        let entries = entries(root).ok()?;
+        let folder = root.join(&entries.first()?.path);
+        (folder.join(CONFIG).is_file() || entries.first()?.class == STATIC).then_some(folder)
+    };
+    if root.join(CONFIG).is_file() { root.to_owned() } else { own().unwrap_or_else(|| root.to_owned()) }
+}
+
+/// The folders of modules that have weights of their own, and the files of these; the heads of BGE-M3 by their names.
+pub(crate) fn files(root: &Path) -> Vec<(String, PathBuf)> {
+    let own = entries(root).unwrap_or_default().into_iter().filter(|entry| !MODELS.contains(&entry.class.as_str()));
+    let own = own.filter(|entry| !entry.path.is_empty()).map(|entry| {
+        let file = root.join(&entry.path).join(WEIGHTS);
+        (entry.path, file)
+    });
+    own.filter(|(_, file)| file.is_file()).chain(heads_of_m3(root).into_iter().flatten()).collect()
+}
+
+/// The files of the heads of BGE-M3, where both are there: as safetensors, or else as torch.save writes them.
+fn heads_of_m3(root: &Path) -> Option<[(String, PathBuf); 2]> {
+    let file = |name: &str| {
+        let forms = ["safetensors", torch_linear::ENDING].map(|ending| root.join(format!("{name}.{ending}")));
+        forms.into_iter().find(|path| path.is_file()).map(|path| (name.to_owned(), path))
+    };
+    Some([file(m3::SPARSE)?, file(m3::MULTI_VECTOR)?])
+}
+
+/// The names of the files that modules have in folders of their own.
+pub(crate) fn files_of_modules(root: &Path) -> Vec<String> {
+    let own = entries(root).unwrap_or_default().into_iter().filter(|entry| !entry.path.is_empty());
+    own.flat_map(|entry| [CONFIG, WEIGHTS].map(|name| format!("{}/{name}", entry.path))).collect()
+}
+
+/// The entries of `modules.json`; none where there is no such file.
+fn entries(root: &Path) -> Result<Vec<Entry>, ModelError> {
+    let path = root.join(MODULES);
+    if !path.is_file() {
+        return Ok(Vec::new());
+    }
+    let bad = |message: String| ModelError::File { path: path.clone(), message };
+    let list: Value = serde_json::from_slice(&planish_files::read(&path, &FileKind::SETTINGS)?)
+        .map_err(|e| bad(format!("this is not JSON: {e}")))?;
+    let one = |(at, entry): (usize, &Value)| {
+        let text = |key: &str| entry.get(key).and_then(Value::as_str);
+        let (Some(full), Some(path)) = (text("type"), text("path")) else {
+            return Err(bad(format!("entry {at} has no texts `type` and `path`")));
+        };
+        if !path.is_empty() && !is_plain_name(path) {
+            return Err(bad(format!("entry {at} has the path \"{path}\", which is not a folder beside this file")));
+        }
+        let class = full.rsplit('.').next().unwrap_or_default().to_owned();
+        Ok(Entry { class, full: full.to_owned(), path: path.to_owned() })
+    };
+    let list = list.as_array().ok_or_else(|| bad("this is not a list of modules".to_owned()))?;
+    list.iter().enumerate().map(one).collect()
+}
+
+/// Whether a checkpoint lists modules after its model.
+pub(crate) fn is_listed(root: &Path) -> bool {
+    entries(root).is_ok_and(|entries| entries.len() > 1)
+}
+
+/// Whether a checkpoint is a table of vectors.
+pub(crate) fn is_static(root: &Path) -> bool {
+    entries(root).is_ok_and(|entries| entries.first().is_some_and(|entry| entry.class == STATIC))
+}
+
+/// The modules that a graph is to have: those that an option asks for or that the checkpoint lists; `None` for the model alone.
+///
+/// # Errors
+/// When they cannot be read, or a sentence model is asked for and there are none.
+pub(crate) fn chosen(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Option<Listed>, ModelError> {
+    let refuse = |message: String| Err(ModelError::File { path: checkpoint.root().to_owned(), message });
+    let is_asked = options.task == Some(Task::SentenceSimilarity);
+    match options.pooling {
+        Some(pooling) if is_asked || options.task.is_none() => {
+            return Ok(Some(Listed { modules: Modules::of(pooling), warnings: Vec::new() }));
+        }
+        Some(pooling) => {
+            let task = options.task.unwrap_or(Task::SentenceSimilarity);
+            return refuse(format!(
+                "pooling ({pooling}) is for the task {}, and not for {task}",
+                Task::SentenceSimilarity
+            ));
+        }
+        None => {}
+    }
+    let wants = is_asked || options.task.is_none();
+    let listed = if wants { read(checkpoint)? } else { None };
+    match is_asked && listed.is_none() {
+        true => refuse(format!(
+            "{MODULES} is not there or lists no pooling, so nothing says how the task {} pools tokens: give `--pooling mean` \
+             or another one",
+            Task::SentenceSimilarity
+        )),
+        false => Ok(listed),
+    }
+}
+
+/// The modules after the model of a checkpoint; `None` where there are none.
+///
+/// # Errors
+/// When a file is malformed, or a module cannot be an operator of the graph.
+pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Option<Listed>, ModelError> {
+    let root = checkpoint.root();
+    let entries = entries(root)?;
+    let without_folder = |kind| Module { path: String::new(), kind };
+    let mut list = Vec::new();
+    if checkpoint.config().get("model_type").is_some_and(|kind| kind == model2vec::ARCHITECTURE.model_type) {
+        let folder = checkpoint.folder();
+        if !folder.join(TOKENIZER).is_file() {
+            let message = format!("{TOKENIZER} is missing, without which no text becomes rows of the table");
+            return Err(ModelError::File { path: folder.to_owned(), message });
+        }
+        list.push(without_folder(Kind::Pooling { modes: vec![Mode::Mean], features: None }));
+        if entries.is_empty() && checkpoint.config().get("normalize").is_some_and(|value| value == true) {
+            list.push(without_folder(Kind::Normalize([Feature::Sentence; 2])));
+        }
+    }
+    let Some((model, rest)) = entries.split_first() else {
+        let modules = Modules { list };
+        return Ok((!modules.list.is_empty()).then(|| Listed { modules, warnings: Vec::new() }));
+    };
+    if !MODELS.contains(&model.class.as_str()) && model.class != STATIC {
+        return Err(unknown(root, model));
+    }
+    let settings = match root.join(SETTINGS) {
+        path if path.is_file() => read_object(&path, &FileKind::SETTINGS)?,
+        _ => Map::new(),
+    };
+    let mut warnings = Vec::new();
+    for entry in rest {
+        let file = Configuration::read(root, &entry.path)?;
+        if let Some(kind) = module(root, entry, &file, &mut warnings)? {
+            list.push(Module { path: entry.path.clone(), kind });
+        }
+        warnings.extend(file.unknown());
+    }
+    if heads_of_m3(root).is_some() {
+        list.push(without_folder(Kind::M3));
+    }
+    // A model of PyLate, which divides vectors of tokens by their lengths without a module that says so.
+    if settings.get("model_type").and_then(Value::as_str) == Some("ColBERT") {
+        list.push(without_folder(Kind::Normalize([Feature::Tokens; 2])));
+    }
+    if list.is_empty() {
+        return Ok(None);
+    }
+    if let Some(size) = settings.get("truncate_dim").filter(|size| !is_off(size)) {
+        let size =
+            size.as_u64().and_then(|size| usize::try_from(size).ok()).filter(|size| (1..=MAX_SIZE).contains(size));
+        let bad = || ModelError::File {
+            path: root.join(SETTINGS),
+            message: "`truncate_dim` is not a number of features".to_owned(),
+        };
+        list.push(without_folder(Kind::Truncate(Size::derived(size.ok_or_else(bad)?, "truncate_dim"))));
+    }
+    Ok(Some(Listed { modules: Modules { list }, warnings }))
+}
+
+/// The error for a module without an operator.
+fn unknown(root: &Path, entry: &Entry) -> ModelError {
+    let advice = match entry.class.as_str() {
+        "LogitScore" => {
+            "; give `--task text-generation` for the scores of all tokens, of which this module takes one or two"
+        }
+        _ => "; give `--task feature-extraction` for the model without modules",
+    };
+    let message = format!("the module `{}` is not supported: known are {KNOWN}{advice}", entry.full);
+    ModelError::File { path: root.join(MODULES), message }
+}
+
+/// The kind of a module; `None` where it changes no value.
+fn module(
+    root: &Path,
+    entry: &Entry,
+    file: &Configuration,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Kind>, ModelError> {
+    Ok(Some(match entry.class.as_str() {
+        "Pooling" => Kind::Pooling { modes: file.modes(warnings)?, features: file.size(&WIDTH)? },
+        "Dense" => Kind::Dense(dense(entry, file)?),
+        "Normalize" => Kind::Normalize(file.features(Feature::Sentence)?),
+        "LayerNorm" => Kind::LayerNorm(file.needed(&["dimension"])?),
+        "SpladePooling" => Kind::Splade(Splade {
+            is_sum: file.one_of("pooling_strategy", "max", &["max", "sum"])? == "sum",
+            is_log_twice: file.one_of("activation_function", "relu", &["relu", "log1p_relu"])? == "log1p_relu",
+            words: file.size(&WIDTH)?,
+        }),
+        "MultiVectorMask" => {
+            let left_out = ["skiplist_words", "keep_only_token_ids"];
+            let given = left_out.iter().filter(|key| file.get(key).is_some_and(|value| !is_off(value)));
+            for key in given {
+                warnings.push(format!(
+                    "{}: `{key}` says which vectors of tokens are compared; the graph gives those of all tokens",
+                    file.path.display()
+                ));
+            }
+            file.used(&["skiplist_tasks"]);
+            return Ok(None);
+        }
+        class if WITHOUT_EFFECT.contains(&class) => {
+            file.used(&["dropout"]);
+            return Ok(None);
+        }
+        _ => return Err(unknown(root, entry)),
+    }))
+}
+
+/// The keys of the number of features that pooling takes.
+const WIDTH: [&str; 2] = ["embedding_dimension", "word_embedding_dimension"];
+
+fn dense(entry: &Entry, file: &Configuration) -> Result<Dense, ModelError> {
+    // PyLate's projection is of tokens, without a key that says so.
+    let usual = if entry.full.starts_with("pylate.") { Feature::Tokens } else { Feature::Sentence };
+    Ok(Dense {
+        inner: file.needed(&["in_features"])?,
+        out: file.needed(&["out_features"])?,
+        bias: file.boolean("bias", true)?,
+        activation: file.activation()?,
+        features: file.features(usual)?,
+        residual: file.boolean("use_residual", false)?,
+    })
+}

@@ -1,0 +1,380 @@
+//! Sentence models: the modules after a model, by the values that they give.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use planish_eval::{Tensor, evaluate};
+use planish_models::{Checkpoint, companions};
+use planish_models::{LoadOptions, Loaded, Pooling, Task, load};
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+use crate::support::{Draft, LENIENT, Stored, assert_says, load_path, task};
+
+/// The features of a token of the golden, and of what a projection makes of them.
+const WIDTH: usize = 48;
+const PROJECTED: usize = 3;
+
+/// Two rows: one padded on the right, one on the left.
+const MASK: [[i64; 4]; 2] = [[1, 1, 1, 0], [0, 0, 1, 1]];
+
+/// Writes the golden `bert` with modules: their classes and configurations.
+fn model(modules: &[(&str, Value)]) -> TempDir {
+    let folder = Draft::of("bert").write();
+    let mut list = vec![json!({"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"})];
+    for (at, (class, config)) in modules.iter().enumerate() {
+        let path = format!("{}_{}", at + 1, class.rsplit('.').next().unwrap());
+        fs::create_dir(folder.path().join(&path)).unwrap();
+        fs::write(folder.path().join(&path).join("config.json"), config.to_string()).unwrap();
+        list.push(json!({"idx": at + 1, "name": (at + 1).to_string(), "path": path, "type": class}));
+    }
+    fs::write(folder.path().join("modules.json"), Value::from(list).to_string()).unwrap();
+    folder
+}
+
+/// Writes the weights of a module.
+fn weights(folder: &Path, module: &str, tensors: &[(&str, &[usize])]) {
+    let stored: Vec<(&str, Stored)> = tensors.iter().map(|(name, shape)| (*name, Stored::ramp(shape))).collect();
+    let views = stored.iter().map(|(name, t)| (*name, TensorView::new(Dtype::F32, t.shape.clone(), &t.bytes).unwrap()));
+    fs::write(folder.join(module).join("model.safetensors"), safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+/// The elements of a ramp.
+fn ramp(count: usize) -> Vec<f32> {
+    (0..count).map(|i| i as f32 / count as f32 - 0.5).collect()
+}
+
+/// The outputs of a model for the two rows.
+fn outputs(loaded: &Loaded) -> BTreeMap<String, Vec<f32>> {
+    let graph = &loaded.parts[0].graph;
+    let input = |value: &planish_ir::ValueId| {
+        let name = graph.value(*value).name.as_str();
+        let ids = match name {
+            "attention_mask" => MASK.concat(),
+            "token_type_ids" => vec![0; 8],
+            _ => vec![5, 6, 7, 8, 9, 10, 11, 12],
+        };
+        (name, Tensor::new(vec![2, 4], ids).unwrap())
+    };
+    let inputs: Vec<(&str, Tensor)> = graph.inputs().iter().map(input).collect();
+    let given = evaluate(graph, &inputs).unwrap();
+    given.into_iter().map(|(name, tensor)| (name.to_owned(), tensor.as_f32().unwrap().to_vec())).collect()
+}
+
+/// The vectors of the real tokens of each row.
+fn rows(hidden: &[f32]) -> Vec<Vec<&[f32]>> {
+    let tokens: Vec<&[f32]> = hidden.chunks_exact(WIDTH).collect();
+    let row = |row: usize| (0..4).filter(|&at| MASK[row][at] == 1).map(|at| tokens[row * 4 + at]).collect();
+    vec![row(0), row(1)]
+}
+
+fn close(given: &[f32], wanted: &[f32]) {
+    assert_eq!(given.len(), wanted.len());
+    for (at, (a, b)) in given.iter().zip(wanted).enumerate() {
+        assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "element {at}: {a}, expected {b}");
+    }
+}
+
+/// What each mode makes of the vectors of a row.
+fn pooled(mode: &str, row: &[&[f32]]) -> Vec<f32> {
+    let sum = |weight: &dyn Fn(usize) -> f32| -> Vec<f32> {
+        (0..WIDTH).map(|f| row.iter().enumerate().map(|(at, v)| v[f] * weight(at)).sum()).collect()
+    };
+    let by = |vector: Vec<f32>, divisor: f32| vector.into_iter().map(|v| v / divisor).collect();
+    let count = row.len() as f32;
+    match mode {
+        "cls" => row[0].to_vec(),
+        "lasttoken" => row[row.len() - 1].to_vec(),
+        "max" => (0..WIDTH).map(|f| row.iter().map(|v| v[f]).fold(f32::MIN, f32::max)).collect(),
+        "mean" => by(sum(&|_| 1.0), count),
+        "mean_sqrt_len_tokens" => by(sum(&|_| 1.0), count.sqrt()),
+        "weightedmean" => by(sum(&|at| at as f32 + 1.0), count * (count + 1.0) / 2.0),
+        _ => unreachable!(),
+    }
+}
+
+/// The length of a vector.
+fn norm(vector: &[f32]) -> f32 {
+    vector.iter().map(|v| v * v).sum::<f32>().sqrt()
+}
+
+#[test]
+fn pooling_takes_real_tokens_only() {
+    let modes = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"];
+    for mode in modes {
+        let folder = model(&[("sentence_transformers.models.Pooling", json!({"pooling_mode": mode}))]);
+        let loaded = load_path(folder.path(), LENIENT).unwrap();
+        assert_eq!(loaded.task, Some(Task::SentenceSimilarity));
+        let given = outputs(&loaded);
+        assert_eq!(given.keys().collect::<Vec<_>>(), ["last_hidden_state", "sentence_embedding", "token_embeddings"]);
+        assert_eq!(given["token_embeddings"], given["last_hidden_state"]);
+        let wanted: Vec<f32> = rows(&given["token_embeddings"]).iter().flat_map(|row| pooled(mode, row)).collect();
+        close(&given["sentence_embedding"], &wanted);
+        let asked = LoadOptions { pooling: Some(mode.parse().unwrap()), ..LoadOptions::default() };
+        let bare = Draft::of("bert").load(asked).unwrap();
+        assert_eq!(outputs(&bare)["sentence_embedding"], given["sentence_embedding"], "--pooling {mode}");
+    }
+    // The order of several is that of the library, whatever the order of the keys.
+    let older = json!({
+        "word_embedding_dimension": WIDTH, "pooling_mode_lasttoken": true, "pooling_mode_mean_tokens": true,
+        "pooling_mode_cls_token": true, "pooling_mode_max_tokens": false
+    });
+    let folder = model(&[("sentence_transformers.models.Pooling", older)]);
+    let given = outputs(&load_path(folder.path(), LENIENT).unwrap());
+    let joined = |row: &Vec<&[f32]>| ["cls", "mean", "lasttoken"].map(|mode| pooled(mode, row)).concat();
+    let wanted: Vec<f32> = rows(&given["token_embeddings"]).iter().flat_map(joined).collect();
+    close(&given["sentence_embedding"], &wanted);
+}
+
+#[test]
+fn vectors_are_projected_normalized_and_cut() {
+    let dense = json!({
+        "in_features": WIDTH, "out_features": PROJECTED, "bias": true,
+        "activation_function": "torch.nn.modules.activation.Tanh"
+    });
+    let new = "sentence_transformers.base.modules";
+    let folder = model(&[
+        ("sentence_transformers.sentence_transformer.modules.pooling.Pooling", json!({"pooling_mode": "mean"})),
+        (&format!("{new}.dense.Dense"), dense.clone()),
+        (&format!("{new}.normalize.Normalize"), json!({})),
+    ]);
+    let tensors: [(&str, &[usize]); 2] = [("linear.weight", &[PROJECTED, WIDTH]), ("linear.bias", &[PROJECTED])];
+    weights(folder.path(), "2_Dense", &tensors);
+    let settings = folder.path().join("config_sentence_transformers.json");
+    fs::write(&settings, json!({"truncate_dim": 2}).to_string()).unwrap();
+    let given = outputs(&load_path(folder.path(), LENIENT).unwrap());
+    let project = |x: &[f32]| -> Vec<f32> {
+        let (weight, bias) = (ramp(PROJECTED * WIDTH), ramp(PROJECTED));
+        let dot = |row: &[f32]| row.iter().zip(x).map(|(a, b)| a * b).sum::<f32>();
+        weight.chunks_exact(WIDTH).zip(bias).map(|(row, bias)| (dot(row) + bias).tanh()).collect()
+    };
+    let one = |row: &Vec<&[f32]>| {
+        let vector = project(&pooled("mean", row));
+        vector.iter().map(|v| v / norm(&vector)).take(2).collect::<Vec<f32>>()
+    };
+    let wanted: Vec<f32> = rows(&given["token_embeddings"]).iter().flat_map(one).collect();
+    close(&given["sentence_embedding"], &wanted);
+    let names = companions(folder.path());
+    for name in ["modules.json", "1_Pooling/config.json", "2_Dense/model.safetensors"] {
+        assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+    }
+
+    // PyLate's models project tokens, and divide them by their lengths without a module.
+    let folder = model(&[(
+        "pylate.models.Dense.Dense",
+        json!({"in_features": WIDTH, "out_features": PROJECTED, "bias": false, "activation_function": "torch.nn.Identity"}),
+    )]);
+    weights(folder.path(), "1_Dense", &tensors[..1]);
+    fs::write(folder.path().join("config_sentence_transformers.json"), r#"{"model_type": "ColBERT"}"#).unwrap();
+    let given = outputs(&load_path(folder.path(), LENIENT).unwrap());
+    assert_eq!(given.keys().collect::<Vec<_>>(), ["token_embeddings"]);
+    let hidden = outputs(&load_path(folder.path(), task(Task::FeatureExtraction)).unwrap());
+    let hidden = &hidden["last_hidden_state"];
+    let wanted = hidden.chunks_exact(WIDTH).flat_map(|token| {
+        let weight = ramp(PROJECTED * WIDTH);
+        let vector: Vec<f32> =
+            weight.chunks_exact(WIDTH).map(|row| row.iter().zip(token).map(|(a, b)| a * b).sum::<f32>()).collect();
+        vector.iter().map(|v| v / norm(&vector)).collect::<Vec<f32>>()
+    });
+    close(&given["token_embeddings"], &wanted.collect::<Vec<f32>>());
+}
+
+#[test]
+fn splade_gives_a_score_for_each_word() {
+    let logits = outputs(&Draft::of("bert-mlm").load(LENIENT).unwrap());
+    let words = logits["logits"].len() / 8;
+    for (strategy, activation) in [("max", "relu"), ("sum", "relu"), ("max", "log1p_relu"), ("sum", "log1p_relu")] {
+        let folder = Draft::of("bert-mlm").write();
+        let module = json!({"pooling_strategy": strategy, "activation_function": activation});
+        fs::create_dir(folder.path().join("1_SpladePooling")).unwrap();
+        fs::write(folder.path().join("1_SpladePooling/config.json"), module.to_string()).unwrap();
+        let list = json!([
+            {"idx": 0, "path": "", "type": "sentence_transformers.sparse_encoder.models.MLMTransformer"},
+            {"idx": 1, "path": "1_SpladePooling", "type": "sentence_transformers.sparse_encoder.models.SpladePooling"}
+        ]);
+        fs::write(folder.path().join("modules.json"), list.to_string()).unwrap();
+        let given = outputs(&load_path(folder.path(), LENIENT).unwrap());
+        assert_eq!(given.keys().collect::<Vec<_>>(), ["sentence_embedding"]);
+        let log = |x: f32| if activation == "relu" { x.max(0.0).ln_1p() } else { x.max(0.0).ln_1p().ln_1p() };
+        let one = |(row, word): (usize, usize)| {
+            let real = (0..4).filter(|&at| MASK[row][at] == 1);
+            let scores = real.map(|at| log(logits["logits"][(row * 4 + at) * words + word]));
+            if strategy == "max" { scores.fold(0.0, f32::max) } else { scores.sum() }
+        };
+        let wanted: Vec<f32> = (0..2).flat_map(|row| (0..words).map(move |word| (row, word))).map(one).collect();
+        close(&given["sentence_embedding"], &wanted);
+    }
+}
+
+#[test]
+fn what_no_graph_can_follow_is_refused_or_named() {
+    let error = |folder: &TempDir| load_path(folder.path(), LENIENT).err().unwrap().to_string();
+    let pooling = "sentence_transformers.models.Pooling";
+    let unknown = model(&[(pooling, json!({})), ("my.code.Whitening", json!({}))]);
+    assert_says(
+        &error(&unknown),
+        &["modules.json", "`my.code.Whitening` is not supported", "--task feature-extraction"],
+    );
+    assert_eq!(load_path(unknown.path(), task(Task::FeatureExtraction)).unwrap().task, Some(Task::FeatureExtraction));
+    let wide = model(&[(pooling, json!({"embedding_dimension": 64}))]);
+    assert_says(&error(&wide), &["1_Pooling/config.json", "embedding_dimension = 64", "48 features"]);
+    let mode = model(&[(pooling, json!({"pooling_mode": "median"}))]);
+    assert_says(&error(&mode), &["\"median\"", "weightedmean"]);
+    let dense = json!({"in_features": 32, "out_features": 3});
+    let narrow = model(&[(pooling, json!({})), ("sentence_transformers.models.Dense", dense)]);
+    assert_says(&error(&narrow), &["2_Dense/config.json", "in_features = 32", "48 features"]);
+    let dense = json!({"in_features": 48, "out_features": 3});
+    let without = model(&[(pooling, json!({})), ("sentence_transformers.models.Dense", dense.clone())]);
+    assert_says(&error(&without), &["2_Dense/linear.weight"]);
+    let early = model(&[("sentence_transformers.models.Normalize", json!({}))]);
+    assert_says(&error(&early), &["`sentence_embedding`, which no module before it gives"]);
+    let other = json!({"in_features": 48, "out_features": 3, "activation_function": "my.code.Swoosh"});
+    let other = model(&[(pooling, json!({})), ("sentence_transformers.models.Dense", other)]);
+    assert_says(&error(&other), &["`activation_function` is \"my.code.Swoosh\""]);
+    let prompt = model(&[(pooling, json!({"include_prompt": false, "novelty": 3}))]);
+    let warnings = load_path(prompt.path(), LENIENT).unwrap().warnings.join("\n");
+    assert!(warnings.contains("`include_prompt` is false") && warnings.contains("ignored keys: novelty"), "{warnings}");
+
+    for (text, says) in [("{", "not JSON"), ("{}", "not a list"), ("[{\"path\": 3}]", "entry 0 has no texts")] {
+        fs::write(prompt.path().join("modules.json"), text).unwrap();
+        assert_says(&error(&prompt), &["modules.json", says]);
+    }
+    let outside = json!([{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "../1_Pooling"}]);
+    fs::write(prompt.path().join("modules.json"), outside.to_string()).unwrap();
+    assert_says(&error(&prompt), &["\"../1_Pooling\", which is not a folder"]);
+
+    let bare = Draft::of("bert").write();
+    let asked = load_path(bare.path(), task(Task::SentenceSimilarity)).err().unwrap().to_string();
+    assert_says(&asked, &["modules.json is not there", "--pooling mean"]);
+    let pooling: Option<Pooling> = Some("mean,normalize".parse().unwrap());
+    let both = LoadOptions { pooling, ..task(Task::FillMask) };
+    assert_says(
+        &load_path(bare.path(), both).err().unwrap().to_string(),
+        &["pooling (mean,normalize)", "not for fill-mask"],
+    );
+    let given = outputs(&load_path(bare.path(), LoadOptions { pooling, ..LENIENT }).unwrap());
+    for vector in given["sentence_embedding"].chunks_exact(WIDTH) {
+        assert!((norm(vector) - 1.0).abs() < 1e-6, "{}", norm(vector));
+    }
+}
+
+#[test]
+fn a_model_in_a_folder_of_its_own_is_found() {
+    let folder = model(&[("sentence_transformers.models.Pooling", json!({}))]);
+    let whole = outputs(&load_path(folder.path(), LENIENT).unwrap());
+    fs::create_dir(folder.path().join("0_Transformer")).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        fs::rename(folder.path().join(name), folder.path().join("0_Transformer").join(name)).unwrap();
+    }
+    let text = fs::read_to_string(folder.path().join("modules.json")).unwrap();
+    fs::write(folder.path().join("modules.json"), text.replacen("\"path\":\"\"", "\"path\":\"0_Transformer\"", 1))
+        .unwrap();
+    let checkpoint = Checkpoint::open(folder.path()).unwrap();
+    assert_eq!(checkpoint.name(), folder.path().file_name().unwrap().to_str().unwrap());
+    assert_eq!(outputs(&load(&checkpoint, LENIENT).unwrap()), whole);
+}
+
+/// Writes a linear layer as torch.save does, of which the pickle names the element type and nothing else.
+fn write_torch(path: &Path, weight: &[f32], bias: &[f32], compression: CompressionMethod) {
+    let mut zip = ZipWriter::new(fs::File::create(path).unwrap());
+    let stored = SimpleFileOptions::default().compression_method(compression);
+    let bytes = |floats: &[f32]| floats.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+    for (name, bytes) in [
+        ("x/data.pkl", b"ctorch\nFloatStorage\n".to_vec()),
+        ("x/byteorder", b"little".to_vec()),
+        ("x/data/0", bytes(weight)),
+        ("x/data/1", bytes(bias)),
+    ] {
+        zip.start_file(name, stored).unwrap();
+        zip.write_all(&bytes).unwrap();
+    }
+    zip.finish().unwrap();
+}
+
+#[test]
+fn the_three_heads_of_bge_m3_are_one_graph() {
+    let folder = model(&[("sentence_transformers.models.Pooling", json!({"pooling_mode": "cls"}))]);
+    let at = |name: &str| folder.path().join(name);
+    let matrix = |rows: usize| ramp(rows * WIDTH);
+    write_torch(&at("sparse_linear.pt"), &matrix(1), &[0.25], CompressionMethod::Stored);
+    write_torch(&at("colbert_linear.pt"), &matrix(PROJECTED), &[0.5, -0.5, 0.0], CompressionMethod::Stored);
+    let given = outputs(&load_path(folder.path(), LENIENT).unwrap());
+    let names: Vec<&String> = given.keys().collect();
+    assert_eq!(names, ["colbert_vecs", "last_hidden_state", "sentence_embedding", "sparse_vecs"]);
+    let tokens: Vec<&[f32]> = given["last_hidden_state"].chunks_exact(WIDTH).collect();
+    let dot = |row: &[f32], x: &[f32]| row.iter().zip(x).map(|(a, b)| a * b).sum::<f32>();
+    let sparse: Vec<f32> = tokens.iter().map(|x| (dot(&matrix(1), x) + 0.25).max(0.0)).collect();
+    close(&given["sparse_vecs"], &sparse);
+    let vector = |(at, x): (usize, &&[f32])| {
+        let (row, column) = (at / 4, at % 4);
+        let bias = [0.5, -0.5, 0.0];
+        let projected = matrix(PROJECTED).chunks_exact(WIDTH).zip(bias).map(|(w, b)| dot(w, x) + b).collect::<Vec<_>>();
+        let kept = MASK[row][column] as f32;
+        let length = norm(&projected);
+        (column > 0).then(|| projected.into_iter().map(|v| v * kept / length).collect::<Vec<f32>>())
+    };
+    let wanted: Vec<f32> = tokens.iter().enumerate().filter_map(vector).flatten().collect();
+    close(&given["colbert_vecs"], &wanted);
+
+    write_torch(&at("sparse_linear.pt"), &matrix(1), &[0.25], CompressionMethod::Deflated);
+    let error = load_path(folder.path(), LENIENT).err().unwrap().to_string();
+    assert_says(
+        &error,
+        &["sparse_linear.pt", "is compressed", "save_file(torch.load(\"sparse_linear.pt\", weights_only=True)"],
+    );
+    for bytes in [&b"PK"[..], b"", &[0x80; 64]] {
+        fs::write(at("sparse_linear.pt"), bytes).unwrap();
+        assert_says(&load_path(folder.path(), LENIENT).err().unwrap().to_string(), &["sparse_linear.pt", "not a zip"]);
+    }
+}
+
+#[test]
+fn static_embeddings_are_a_lookup_and_a_mean() {
+    let folder = planish_testing::scratch();
+    let at = |name: &str| folder.path().join(name);
+    let table = ramp(16 * 4);
+    fs::create_dir(at("0_StaticEmbedding")).unwrap();
+    weights(folder.path(), "0_StaticEmbedding", &[("embedding.weight", &[16, 4])]);
+    let list = json!([
+        {"idx": 0, "path": "0_StaticEmbedding", "type": "sentence_transformers.models.StaticEmbedding"},
+        {"idx": 1, "path": "1_Normalize", "type": "sentence_transformers.models.Normalize"}
+    ]);
+    fs::write(at("modules.json"), list.to_string()).unwrap();
+    let error = load_path(folder.path(), LENIENT).err().unwrap().to_string();
+    assert_says(&error, &["tokenizer.json is missing"]);
+    fs::write(at("0_StaticEmbedding/tokenizer.json"), "{}").unwrap();
+    let given = outputs(&load_path(folder.path(), LENIENT).unwrap());
+    let mean = |ids: &[usize], row: &dyn Fn(usize) -> Vec<f32>| -> Vec<f32> {
+        let sum = |f: usize| ids.iter().map(|id| row(*id)[f]).sum::<f32>() / ids.len() as f32;
+        let vector: Vec<f32> = (0..4).map(sum).collect();
+        vector.iter().map(|v| v / norm(&vector)).collect()
+    };
+    let row = |id: usize| table[id * 4..id * 4 + 4].to_vec();
+    close(&given["sentence_embedding"], &[mean(&[5, 6, 7], &row), mean(&[11, 12], &row)].concat());
+
+    // Model2Vec: a row for several tokens, and a weight of each.
+    let folder = planish_testing::scratch();
+    let at = |name: &str| folder.path().join(name);
+    let floats = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+    let mapping: Vec<u8> = (0..16i64).flat_map(|id| (id % 3).to_le_bytes()).collect();
+    let of_token: Vec<f32> = (0..16u8).map(|id| 1.0 + f32::from(id) / 4.0).collect();
+    let (rows, of_tokens) = (floats(&ramp(12)), floats(&of_token));
+    let views = [
+        ("embeddings", TensorView::new(Dtype::F32, vec![3, 4], &rows).unwrap()),
+        ("mapping", TensorView::new(Dtype::I64, vec![16], &mapping).unwrap()),
+        ("weights", TensorView::new(Dtype::F32, vec![16], &of_tokens).unwrap()),
+    ];
+    fs::write(at("model.safetensors"), safetensors::serialize(views, None).unwrap()).unwrap();
+    fs::write(at("tokenizer.json"), "{}").unwrap();
+    let config =
+        json!({"model_type": "model2vec", "architectures": ["StaticModel"], "normalize": true, "hidden_dim": 4});
+    fs::write(at("config.json"), config.to_string()).unwrap();
+    let given = outputs(&load_path(folder.path(), LENIENT).unwrap());
+    let row = |id: usize| ramp(12)[id % 3 * 4..id % 3 * 4 + 4].iter().map(|v| v * of_token[id]).collect::<Vec<f32>>();
+    close(&given["sentence_embedding"], &[mean(&[5, 6, 7], &row), mean(&[11, 12], &row)].concat());
+}
