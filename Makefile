@@ -166,7 +166,7 @@ demo: deps build ## compile the trained MiniLM for ONNX Runtime, verify it, buil
 
 # What users load artifacts with, in Python (3.11 or newer): each library's own reader and its pinned versions.
 .PHONY: compat
-compat: compat-onnx compat-onnx-1.31 compat-genai compat-optimum compat-tensorrt ## hold compiled models against stored outputs by all that follow
+compat: compat-onnx compat-onnx-1.31 compat-genai compat-optimum compat-sentence compat-tensorrt ## hold compiled models against stored outputs by all that follow
 
 .PHONY: compat-onnx
 compat-onnx: deps build $(COMPAT)/.installed ## ... by the Python packages of ONNX and ONNX Runtime
@@ -185,6 +185,10 @@ compat-genai: deps build $(COMPAT)/.installed ## ... by onnxruntime-genai: text 
 .PHONY: compat-optimum
 compat-optimum: deps build $(OPTIMUM)/.installed ## ... by Optimum's classes (installs PyTorch, several GB)
 	HF_HUB_OFFLINE=1 $(OPTIMUM)/bin/python tests/compat/check_optimum.py $(PLANISH) $(GOLDENS)
+
+.PHONY: compat-sentence
+compat-sentence: deps build $(OPTIMUM)/.installed ## ... by sentence-transformers, with its own pooling and with the graph's
+	HF_HUB_OFFLINE=1 $(OPTIMUM)/bin/python -W ignore tests/compat/check_sentence.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt
 
 .PHONY: compat-tensorrt
 compat-tensorrt: deps build $(TENSORRT)/.installed ## ... by NVIDIA's Python bindings of TensorRT-RTX, which build the same engines

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes fixtures/minilm/io.safetensors: what transformers computes for the trained MiniLM in float64.
+"""Writes fixtures/minilm/io.safetensors: what the trained MiniLM gives, in float64.
 
     python3 -m venv VENV && VENV/bin/pip install torch==2.15.0 transformers==4.57.6
     make deps && VENV/bin/python tools/minilm_reference.py
@@ -44,8 +44,11 @@ def main() -> None:
     with torch.no_grad():
         outputs = model(**inputs)
     tensors = {f"in.{name}": inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
-    for name in ("last_hidden_state", "pooler_output"):
-        tensors[f"out.{name}"] = outputs[name].float().contiguous()
+    # The modules after the model: the mean over real tokens, and that divided by its length.
+    hidden, kept = outputs["last_hidden_state"], inputs["attention_mask"].double().unsqueeze(-1)
+    mean = (hidden * kept).sum(1) / kept.sum(1)
+    tensors["out.token_embeddings"] = hidden.float().contiguous()
+    tensors["out.sentence_embedding"] = torch.nn.functional.normalize(mean, dim=-1).float().contiguous()
     args.output.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, args.output)
     for name, tensor in tensors.items():

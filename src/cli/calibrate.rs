@@ -86,8 +86,7 @@ pub(super) struct Arguments {
     /// The task of the model, as for `compile` [default: the task in config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
-    /// How the vectors of tokens become that of a text, for a model without modules.json: cls, max, mean, mean_sqrt_len_tokens,
-    /// weightedmean or lasttoken, and `,normalize` after it for vectors of length 1
+    /// How tokens become the vector of a text, where no modules.json says it: mean, cls, lasttoken,normalize ...
     #[arg(long, value_name = "MODE")]
     pooling: Option<Pooling>,
     /// Turn warnings into errors

@@ -45,8 +45,7 @@ pub(super) struct Arguments {
     /// The task of the model, such as text-classification or text-generation [default: the task in config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
-    /// How the vectors of tokens become that of a text, for a model without modules.json: cls, max, mean, mean_sqrt_len_tokens,
-    /// weightedmean or lasttoken, and `,normalize` after it for vectors of length 1
+    /// How tokens become the vector of a text, where no modules.json says it: mean, cls, lasttoken,normalize ...
     #[arg(long, value_name = "MODE")]
     pooling: Option<Pooling>,
     /// The ONNX opset, 17 to 28 [default: 20, and more where needed]

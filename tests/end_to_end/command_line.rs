@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use planish_ir::text::parse;
 use planish_models::Checkpoint;
 use serde_json::Value;
 
-use crate::support::{Done, Draft, command, golden, names, planish, planish_compile, scratch};
+use crate::support::{Done, Draft, command, golden, names, planish, planish_compile, scratch, text};
 
 #[test]
 fn what_does_not_exist_is_a_usage_error_that_lists_what_does() {
@@ -89,21 +89,41 @@ fn what_is_replaced_is_said() {
     assert!(compile(&[]).contains(replaced));
 }
 
-/// A model with pooling, which compile leaves out with a note.
-fn with_pooling(folder: &Path) -> PathBuf {
-    let model = Draft::of("bert").write(folder.join("model"));
-    let pooling = r#"[{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]"#;
-    std::fs::write(model.join("modules.json"), pooling).unwrap();
-    model
-}
+/// A sentence model, whose pooling the task feature-extraction leaves out with a note.
+const WITHOUT_MODULES: [&str; 2] = ["--task", "feature-extraction"];
 
 #[test]
 fn pooling_that_is_left_out_is_noted() {
     let folder = scratch();
-    let model = with_pooling(folder.path());
-    let done = planish_compile(&model, &folder.path().join("out"), &["--strict"]).exits(0, &[]);
-    let note = "note: pooling of 1_Pooling is not in the graph; pooler_output is not the sentence embedding\n";
-    assert_eq!(done.stderr, note);
+    let compile = |more: &[&str]| {
+        let options = [&["--strict", "--force"], more].concat();
+        planish_compile(&golden("bert-sentence"), &folder.path().join("out"), &options).exits(0, &[])
+    };
+    let note = "note: the modules of modules.json are not in the graph: the task feature-extraction gives vectors of tokens, and \
+                sentence-similarity that of a text\n";
+    assert_eq!(compile(&WITHOUT_MODULES).stderr, note);
+    let done = compile(&[]);
+    assert_eq!(done.stderr, "");
+    assert!(done.stdout.contains("bert for sentence-similarity"), "{}", done.stdout);
+    let out = folder.path().join("out");
+    for name in ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json"] {
+        let copied = std::fs::read(out.join(name)).unwrap();
+        assert_eq!(copied, std::fs::read(golden("bert-sentence").join(name)).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn pooling_is_asked_for_by_an_option() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let compile = |more: &[&str]| planish_compile(&golden("bert"), &out, &[&["--force"], more].concat());
+    let done = compile(&["--pooling", "mean,normalize", "--verify"]).succeeds();
+    assert!(done.stdout.contains("bert for sentence-similarity"), "{}", done.stdout);
+    // The manifest says how the source is loaded again.
+    planish(["verify", text(&out), "--reference", text(&golden("bert"))]).succeeds();
+    compile(&["--pooling", "median"]).exits(2, &["`median` is no pooling", "weightedmean", "`,normalize`"]);
+    compile(&["--pooling", "mean", "--task", "fill-mask"]).exits(1, &["is for the task sentence-similarity"]);
+    compile(&["--task", "sentence-similarity"]).exits(1, &["modules.json is not there", "--pooling mean"]);
 }
 
 /// As people write the names of models on the hub.
@@ -216,9 +236,10 @@ fn the_short_help_is_one_screen_and_the_long_one_is_whole() {
 #[test]
 fn quiet_leaves_out_notes_and_nothing_else() {
     let folder = scratch();
-    let model = with_pooling(folder.path());
     let out = folder.path().join("out");
-    let compile = |more: &[&str]| planish_compile(&model, &out, more).exits(0, &[]);
+    let compile = |more: &[&str]| {
+        planish_compile(&golden("bert-sentence"), &out, &[&WITHOUT_MODULES, more].concat()).exits(0, &[])
+    };
     assert!(compile(&[]).stderr.starts_with("note: "));
     let quiet = compile(&["--quiet"]);
     assert_eq!(quiet.stderr, "");

@@ -232,7 +232,7 @@ fn minilm_stays_accurate() {
     let others = write("others.txt", &mut lines.lines().skip(32).take(4));
     let out = folder.path().join("out");
     let model = repository().join(".deps/minilm");
-    planish_compile(&model, &out, &int8(&data)).exits(0, &["mean pooling of 1_Pooling"]);
+    planish_compile(&model, &out, &int8(&data)).succeeds();
     let evaluate =
         ["evaluate", text(&out), "--data", text(&others), "--max-length", "16", "--runtime", "cuda-emulator"];
     planish([&evaluate[..], &["--require", "cos=0.98"]].concat()).exits(0, &[]);

@@ -73,7 +73,7 @@ fn apply(b: &mut Builder<'_>, module: &Module, features: &mut Features) -> Resul
         Kind::LayerNorm(size) => {
             let x = features.get(Feature::Sentence, b, module)?;
             check_width(b, module, x, *size)?;
-            features.sentence = Some(b.layer_norm(x, &format!("{}/norm", module.path), *size, LAYER_NORM_EPS)?);
+            features.sentence = Some(b.layer_norm(x, &module.at("norm"), *size, LAYER_NORM_EPS)?);
         }
         Kind::Splade(splade) => features.sentence = Some(splade::pool(b, splade, features, module)?),
         // Its outputs come after all modules.
@@ -107,7 +107,7 @@ pub(super) fn check_width(b: &Builder<'_>, module: &Module, x: ValueId, size: Si
 
 /// A linear layer, its activation, and the sum with what it reads.
 fn project(b: &mut Builder<'_>, dense: &Dense, x: ValueId, module: &Module) -> Result<ValueId, ModelError> {
-    let at = |name: &str| format!("{}/{name}", module.path);
+    let at = |name: &str| module.at(name);
     let projected = b.projection(x, &at("linear"), [dense.out, dense.inner], dense.bias)?;
     let active = dense.activation.apply(b, projected, &at("activation"))?;
     if !dense.residual {

@@ -78,9 +78,8 @@ pub(crate) struct Modules {
 impl Modules {
     /// Those that an option asks for.
     pub(crate) fn of(pooling: Pooling) -> Self {
-        let module = |kind| Module { path: String::new(), kind };
-        let pool = module(Kind::Pooling { modes: vec![pooling.mode], features: None });
-        let normalize = pooling.normalize.then(|| module(Kind::Normalize([Feature::Sentence; 2])));
+        let pool = Module::bare(Kind::Pooling { modes: vec![pooling.mode], features: None });
+        let normalize = pooling.normalize.then(|| Module::bare(Kind::Normalize([Feature::Sentence; 2])));
         Self { list: std::iter::once(pool).chain(normalize).collect() }
     }
 
@@ -99,6 +98,16 @@ impl Modules {
 }
 
 impl Module {
+    /// A module without a folder of its own.
+    fn bare(kind: Kind) -> Self {
+        Self { path: String::new(), kind }
+    }
+
+    /// The name of one of its modules or tensors.
+    fn at(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) }
+    }
+
     /// What its operators are named after: its folder, or what it does.
     fn name(&self) -> String {
         let kind = match self.kind {

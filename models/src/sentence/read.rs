@@ -13,6 +13,7 @@ use crate::architectures::model2vec;
 use crate::checkpoint::config::{MAX_SIZE, Size, is_off};
 use crate::checkpoint::files::read_object;
 use crate::checkpoint::{CONFIG, is_plain_name, torch_linear};
+use crate::layers::activation::Activation;
 use crate::{Checkpoint, LoadOptions, ModelError, Task};
 
 /// The file that lists the modules, in the root of a checkpoint.
@@ -30,6 +31,9 @@ const STATIC: &str = "StaticEmbedding";
 
 /// The file that says how a table's rows are those of tokens.
 const TOKENIZER: &str = "tokenizer.json";
+
+/// The class of the checkpoints of ColBERT's authors.
+const COLBERT: &str = "HF_ColBERT";
 
 /// Classes that change no value when a model runs.
 const WITHOUT_EFFECT: &[&str] = &["Dropout"];
@@ -162,7 +166,6 @@ pub(crate) fn chosen(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<O
 pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Option<Listed>, ModelError> {
     let root = checkpoint.root();
     let entries = entries(root)?;
-    let without_folder = |kind| Module { path: String::new(), kind };
     let mut list = Vec::new();
     if checkpoint.config().get("model_type").is_some_and(|kind| kind == model2vec::ARCHITECTURE.model_type) {
         let folder = checkpoint.folder();
@@ -170,17 +173,26 @@ pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Option<Listed>, ModelError
             let message = format!("{TOKENIZER} is missing, without which no text becomes rows of the table");
             return Err(ModelError::File { path: folder.to_owned(), message });
         }
-        list.push(without_folder(Kind::Pooling { modes: vec![Mode::Mean], features: None }));
+        list.push(Module::bare(Kind::Pooling { modes: vec![Mode::Mean], features: None }));
         if entries.is_empty() && checkpoint.config().get("normalize").is_some_and(|value| value == true) {
-            list.push(without_folder(Kind::Normalize([Feature::Sentence; 2])));
+            list.push(Module::bare(Kind::Normalize([Feature::Sentence; 2])));
         }
+    }
+    if entries.is_empty() {
+        list.extend(late_interaction(checkpoint)?);
     }
     let Some((model, rest)) = entries.split_first() else {
         let modules = Modules { list };
         return Ok((!modules.list.is_empty()).then(|| Listed { modules, warnings: Vec::new() }));
     };
     if !MODELS.contains(&model.class.as_str()) && model.class != STATIC {
-        return Err(unknown(root, model));
+        return Err(match KNOWN.split(", ").any(|class| class == model.class) {
+            true => ModelError::File {
+                path: root.join(MODULES),
+                message: format!("the first module is `{}`, and the model (Transformer) comes before it", model.full),
+            },
+            false => unknown(root, model),
+        });
     }
     let settings = match root.join(SETTINGS) {
         path if path.is_file() => read_object(&path, &FileKind::SETTINGS)?,
@@ -195,11 +207,11 @@ pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Option<Listed>, ModelError
         warnings.extend(file.unknown());
     }
     if heads_of_m3(root).is_some() {
-        list.push(without_folder(Kind::M3));
+        list.push(Module::bare(Kind::M3));
     }
     // A model of PyLate, which divides vectors of tokens by their lengths without a module that says so.
     if settings.get("model_type").and_then(Value::as_str) == Some("ColBERT") {
-        list.push(without_folder(Kind::Normalize([Feature::Tokens; 2])));
+        list.push(Module::bare(Kind::Normalize([Feature::Tokens; 2])));
     }
     if list.is_empty() {
         return Ok(None);
@@ -211,9 +223,32 @@ pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Option<Listed>, ModelError
             path: root.join(SETTINGS),
             message: "`truncate_dim` is not a number of features".to_owned(),
         };
-        list.push(without_folder(Kind::Truncate(Size::derived(size.ok_or_else(bad)?, "truncate_dim"))));
+        list.push(Module::bare(Kind::Truncate(Size::derived(size.ok_or_else(bad)?, "truncate_dim"))));
     }
     Ok(Some(Listed { modules: Modules { list }, warnings }))
+}
+
+/// The modules of a checkpoint of ColBERT (Khattab and Zaharia 2020, arXiv:2004.12832) as its authors' code writes it, with a
+/// projection of tokens among the weights of the model; none of another one.
+fn late_interaction(checkpoint: &Checkpoint) -> Result<Vec<Module>, ModelError> {
+    let classes = checkpoint.config().get("architectures").and_then(Value::as_array);
+    if !classes.is_some_and(|classes| classes.iter().any(|class| class == COLBERT)) {
+        return Ok(Vec::new());
+    }
+    let projection = checkpoint.tensor("linear.weight").map(|(_, tensor)| tensor.shape.as_slice());
+    let Some([out, inner]) = projection else {
+        let message = format!("there is no matrix `linear.weight`, which {COLBERT} projects tokens by");
+        return Err(ModelError::File { path: checkpoint.weights_path().to_owned(), message });
+    };
+    let dense = Dense {
+        inner: Size::derived(*inner, "columns of linear.weight"),
+        out: Size::derived(*out, "rows of linear.weight"),
+        bias: false,
+        activation: Activation::Linear,
+        features: [Feature::Tokens; 2],
+        residual: false,
+    };
+    Ok(vec![Module::bare(Kind::Dense(dense)), Module::bare(Kind::Normalize([Feature::Tokens; 2]))])
 }
 
 /// The error for a module without an operator.

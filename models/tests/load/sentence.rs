@@ -164,6 +164,11 @@ fn vectors_are_projected_normalized_and_cut() {
         assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
     }
 
+    // So do those of ColBERT's authors, whose projection lies among the weights of the model.
+    let late = Draft::of("bert").with("architectures", json!(["HF_ColBERT"]));
+    assert_says(&late.error(LENIENT), &["no matrix `linear.weight`"]);
+    let late = outputs(&late.tensor("linear.weight", Stored::ramp(&[PROJECTED, WIDTH])).load(LENIENT).unwrap());
+
     // PyLate's models project tokens, and divide them by their lengths without a module.
     let folder = model(&[(
         "pylate.models.Dense.Dense",
@@ -182,6 +187,7 @@ fn vectors_are_projected_normalized_and_cut() {
         vector.iter().map(|v| v / norm(&vector)).collect::<Vec<f32>>()
     });
     close(&given["token_embeddings"], &wanted.collect::<Vec<f32>>());
+    assert_eq!(late, given);
 }
 
 #[test]

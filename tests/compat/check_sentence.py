@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Holds sentence models against the sentence-transformers library.
+
+    check_sentence.py PLANISH MINILM SENTENCES [--tolerance 1e-5]
+
+It makes random models of each form of modules, writes them as that library does, compiles each for targets onnx and ort, and compares
+`sentence_embedding` of texts of many lengths with what `encode` returns. The trained MiniLM is compared on the lines of SENTENCES, and
+loaded from its artifact by the library's own backend of ONNX Runtime, which pools by itself. Exits 1 when a case fails.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+from sentence_transformers import SentenceTransformer, SparseEncoder
+from sentence_transformers.models import Dense, Dropout, LayerNorm, Normalize, Pooling, StaticEmbedding, Transformer
+from sentence_transformers.sparse_encoder.models import MLMTransformer, SpladePooling
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertForMaskedLM, BertModel, PreTrainedTokenizerFast
+
+from cases import Mismatch, difference
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [f"w{i}" for i in range(95)]
+WIDTH = 32
+MODES = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+TARGETS = ["onnx", "ort"]
+
+
+def tokenizer(is_static: bool) -> PreTrainedTokenizerFast:
+    """A tokenizer of the words; that of static embeddings adds no special tokens."""
+    words = Tokenizer(models.WordLevel({word: at for at, word in enumerate(SPECIAL + WORDS)}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    if not is_static:
+        ids = [("[CLS]", 2), ("[SEP]", 3)]
+        words.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ids)
+    names = dict(zip(["pad_token", "unk_token", "cls_token", "sep_token", "mask_token"], SPECIAL))
+    return PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=40, **names)
+
+
+def base(folder: Path, model: type) -> str:
+    """The folder of a small model with random weights, no norm of which is 1 and no bias 0."""
+    sizes = dict(hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
+    made = model(BertConfig(vocab_size=100, max_position_embeddings=48, **sizes))
+    for weight in made.parameters():
+        weight.data += 0.1 * torch.randn_like(weight)
+    made.save_pretrained(folder)
+    tokenizer(False).save_pretrained(folder)
+    return str(folder)
+
+
+def random_models(folder: Path) -> dict[str, Callable[[], torch.nn.Module]]:
+    """A model of each form of modules, by its name."""
+    plain, masked = base(folder / "plain", BertModel), base(folder / "masked", BertForMaskedLM)
+    norm = LayerNorm(WIDTH)
+    norm.norm.weight.data += 0.2 * torch.randn(WIDTH)
+    norm.norm.bias.data += 0.2 * torch.randn(WIDTH)
+
+    def of(*modules, **more):
+        return lambda: SentenceTransformer(modules=[Transformer(plain), *modules], **more)
+
+    def pooling(*modes):
+        return Pooling(WIDTH, pooling_mode=modes[0]) if len(modes) == 1 else Pooling(
+            WIDTH, **{f"pooling_mode_{mode}": True for mode in modes}
+        )  # fmt: skip
+
+    made = {f"pooling-{mode}": of(pooling(mode)) for mode in MODES}
+    made["pooling-joined"] = of(pooling("mean_tokens", "max_tokens", "lasttoken"))
+    made["dense"] = of(pooling("mean"), Dense(WIDTH, 20), Normalize())
+    relu = Dense(WIDTH, 20, bias=False, activation_function=torch.nn.ReLU())
+    made["two-dense"] = of(pooling("mean"), relu, Dense(20, 12, activation_function=torch.nn.Identity()))
+    made["norm"] = of(pooling("mean"), norm, Dropout(0.3), Normalize())
+    made["truncated"] = of(pooling("mean"), Normalize(), truncate_dim=10)
+    table = np.random.default_rng(1).standard_normal((100, 16)).astype(np.float32)
+    static = lambda: StaticEmbedding(tokenizer(True)._tokenizer, embedding_weights=table)
+    made["static"] = lambda: SentenceTransformer(modules=[static(), Normalize()])
+    for strategy in ["max", "sum"]:
+        for activation in ["relu", "log1p_relu"]:
+            splade = lambda s=strategy, a=activation: SpladePooling(s, activation_function=a)
+            made[f"splade-{strategy}-{activation}"] = lambda s=splade: SparseEncoder(modules=[MLMTransformer(masked), s()])
+    return made
+
+
+def inputs(model: torch.nn.Module, texts: list[str], names: list[str]) -> dict[str, np.ndarray]:
+    """What the library's tokenizer makes of texts, for the inputs of a graph."""
+    if isinstance(model.tokenizer, Tokenizer):
+        rows = [encoding.ids for encoding in model.tokenizer.encode_batch(texts, add_special_tokens=False)]
+        longest = max(map(len, rows))
+        pad = lambda row, fill: row + [fill] * (longest - len(row))
+        made = {"input_ids": [pad(row, 0) for row in rows], "attention_mask": [pad([1] * len(row), 0) for row in rows]}
+    else:
+        length = model.max_seq_length
+        made = model.tokenizer(texts, padding=True, truncation=True, max_length=length, return_tensors="np")
+    made = {name: np.asarray(tensor, np.int64) for name, tensor in made.items()}
+    made.setdefault("token_type_ids", np.zeros_like(made["input_ids"]))
+    return {name: made[name] for name in names}
+
+
+def compile(planish: Path, model: Path, folder: Path, target: str) -> Path:
+    import subprocess
+
+    command = [planish, "compile", model, "-o", folder, "--target", target]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if done.returncode != 0:
+        raise Mismatch(f"compile exited with {done.returncode}: {done.stderr.strip()}")
+    return folder
+
+
+def encoded(model: torch.nn.Module, texts: list[str]) -> np.ndarray:
+    if isinstance(model, SparseEncoder):
+        return model.encode(texts, convert_to_tensor=True, show_progress_bar=False).to_dense().cpu().numpy()
+    return model.encode(texts, batch_size=8, show_progress_bar=False)
+
+
+def embedded(artifact: Path, model: torch.nn.Module, texts: list[str]) -> np.ndarray:
+    session = onnxruntime.InferenceSession(artifact / "model.onnx")
+    names = [port.name for port in session.get_inputs()]
+    batches = [texts[at : at + 16] for at in range(0, len(texts), 16)]
+    run = lambda batch: session.run(["sentence_embedding"], inputs(model, batch, names))[0]
+    return np.concatenate([run(batch) for batch in batches])
+
+
+def check(planish: Path, source: Path, model: torch.nn.Module, texts: list[str], scratch: Path, tolerance: float) -> str:
+    """Compares the artifacts of both targets with what the library encodes; returns what was seen."""
+    wanted = encoded(model, texts)
+    found = []
+    for target in TARGETS:
+        artifact = compile(planish, source, scratch / f"{source.name}-{target}", target)
+        found.append(difference(target, embedded(artifact, model, texts), wanted, None, tolerance))
+    return f"{len(texts)} texts, largest differences {' and '.join(f'{value:.1e}' for value in found)}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("planish", type=Path)
+    parser.add_argument("minilm", type=Path)
+    parser.add_argument("sentences", type=Path)
+    parser.add_argument("--tolerance", type=float, default=1e-5)
+    arguments = parser.parse_args()
+    torch.manual_seed(1)
+    random = np.random.default_rng(1)
+    texts = [" ".join(random.choice(WORDS, count)) for count in (1, 2, 3, 7, 12, 20, 30, 50)]
+    lines = arguments.sentences.read_text().splitlines()
+    failed = 0
+
+    def line(name: str, seen: Callable[[], str]) -> None:
+        nonlocal failed
+        try:
+            print(f"{name:24} {seen()}", flush=True)
+        except Mismatch as mismatch:
+            failed += 1
+            print(f"{name:24} FAILED: {mismatch}", flush=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        for name, make in random_models(scratch / "base").items():
+            model = make()
+            model.save(str(scratch / name))
+            line(name, lambda: check(arguments.planish, scratch / name, model, texts, scratch, arguments.tolerance))
+        minilm = SentenceTransformer(str(arguments.minilm))
+        line("MiniLM", lambda: check(arguments.planish, arguments.minilm, minilm, lines, scratch, arguments.tolerance))
+
+        def backend() -> str:
+            loaded = SentenceTransformer(str(scratch / f"{arguments.minilm.name}-ort"), backend="onnx")
+            wanted = minilm.encode(lines, show_progress_bar=False)
+            found = difference("encode", loaded.encode(lines, show_progress_bar=False), wanted, None, arguments.tolerance)
+            return f"{len(lines)} texts, largest difference {found:.1e}"
+
+        line("MiniLM, backend onnx", backend)
+    print(f"{failed} failed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
