@@ -203,6 +203,10 @@ compat-exporters: deps build $(EXPORTERS)/.installed $(OPTIMUM)/.installed ## ho
 	$(EXPORTERS)/bin/python tests/compat/export_models.py dynamo $(EXPORTED)
 	$(EXPORTERS)/bin/python tests/compat/check_exporters.py $(PLANISH) $(EXPORTED) $(TABLE:%=--table %)
 
+.PHONY: support-table
+support-table: deps build $(EXPORTERS)/.installed ## measure the table of docs/support.md: encoders by task and form (installs PyTorch)
+	$(EXPORTERS)/bin/python -W ignore tools/support_table.py $(PLANISH) fixtures/goldens docs/support.md
+
 .PHONY: test-ray
 test-ray: deps build $(RAY)/.installed ## run the scripts of docs/scale.md (Ray with two workers; Slurm's without Slurm), and compare with one run
 	$(RAY)/bin/python tests/compat/check_scale.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt

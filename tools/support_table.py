@@ -39,7 +39,6 @@ FORMS = {
     "CUDA graph": "--target cuda --fp16",
 }
 BEGIN, END = "<!-- measured by tools/support_table.py -->", "<!-- end of the table -->"
-ROWS, TOKENS = 4, 12
 
 
 def checkpoint(golden: Path, ending: str, folder: Path) -> bool:
@@ -71,7 +70,10 @@ def data(golden: Path, task: str, path: Path) -> None:
 def attempt(planish: Path, model: Path, options: str, folder: Path) -> str:
     """Compiles; returns `ok`, or why not."""
     command = [planish, "compile", model, "-o", folder, "--force", *options.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    except subprocess.TimeoutExpired:
+        return "no end after 900 s"
     if done.returncode == 0:
         return "ok"
     errors = [line for line in done.stderr.splitlines() if line.startswith("error")] or done.stderr.splitlines()[-1:]
@@ -86,6 +88,9 @@ def main() -> int:
     parser.add_argument("page", type=Path)
     parser.add_argument("--only")
     arguments = parser.parse_args()
+    page = arguments.page.read_text()
+    if BEGIN not in page or END not in page:
+        sys.exit(f"{arguments.page} has no lines `{BEGIN}` and `{END}`")
     rows, notes = [], []
     types = {}
     for golden in sorted(arguments.goldens.iterdir()):
@@ -95,7 +100,7 @@ def main() -> int:
         settings = json.loads(config.read_text())
         name = settings["model_type"]
         is_encoder = not any(key in settings for key in ("image_size", "decoder_start_token_id"))
-        is_encoder &= not any(end in settings["architectures"][0] for end in ("CausalLM", "LMHeadModel"))
+        is_encoder &= not any(end in settings.get("architectures", [""])[0] for end in ("CausalLM", "LMHeadModel"))
         if is_encoder and name not in types and arguments.only in (None, name):
             types[name] = golden
     for name, golden in sorted(types.items()):
@@ -119,7 +124,6 @@ def main() -> int:
     table = ["| type | task | " + " | ".join(FORMS) + " |", "|---" * (len(FORMS) + 2) + "|"]
     table += ["| " + " | ".join(row) + " |" for row in rows]
     table += [""] + [f"{at}. {note}" for at, note in enumerate(notes, 1)]
-    page = arguments.page.read_text()
     before, rest = page.split(BEGIN, 1)
     after = rest.split(END, 1)[1]
     arguments.page.write_text(before + BEGIN + "\n" + "\n".join(table) + "\n" + END + after)

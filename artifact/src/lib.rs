@@ -122,7 +122,9 @@ impl Artifact {
             );
         }
         for linked in &self.manifest.linked {
-            if let Some(source) = self.manifest.source.files.iter().find(|source| source.name == base_name(linked)) {
+            if let Some(source) =
+                self.manifest.source.files.iter().find(|source| source.name.replace('/', "-") == base_name(linked))
+            {
                 whole(&self.folder, &File { name: linked.clone(), ..source.clone() })?;
             }
         }

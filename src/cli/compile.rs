@@ -42,7 +42,7 @@ pub(super) struct Arguments {
     /// [default: ort]
     #[arg(long, value_name = "TARGET", value_parser = backend)]
     target: Option<&'static Backend>,
-    /// The task of the model, such as text-classification or text-generation [default: the task in config.json]
+    /// The task, such as text-classification [default: that of modules.json or config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
     /// How tokens become the vector of a text, where no modules.json says it: mean, cls, lasttoken,normalize ...

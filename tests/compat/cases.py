@@ -39,11 +39,16 @@ class Case:
 
     def compile(self, planish: Path, folder: Path, *more: str) -> Path:
         """Compiles the checkpoint into `folder`, which must not be there yet."""
-        command = [planish, "compile", self.model, "-o", folder, *more]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-        if done.returncode != 0:
-            raise Mismatch(f"compile exited with {done.returncode}: {done.stderr.strip()}")
-        return folder
+        return compiled(planish, self.model, folder, *more)
+
+
+def compiled(planish: Path, model: Path, folder: Path, *more: str) -> Path:
+    """Compiles a checkpoint into `folder`, which must not be there yet."""
+    command = [planish, "compile", model, "-o", folder, *more]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if done.returncode != 0:
+        raise Mismatch(f"compile exited with {done.returncode}: {done.stderr.strip()}")
+    return folder
 
 
 def difference(what: str, got: np.ndarray, want: np.ndarray, mask: np.ndarray | None, tolerance: float) -> float:

@@ -23,7 +23,7 @@ from sentence_transformers.sparse_encoder.models import MLMTransformer, SpladePo
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForMaskedLM, BertModel, PreTrainedTokenizerFast
 
-from cases import Mismatch, difference
+from cases import Mismatch, compiled, difference
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [f"w{i}" for i in range(95)]
@@ -101,16 +101,6 @@ def inputs(model: torch.nn.Module, texts: list[str], names: list[str]) -> dict[s
     return {name: made[name] for name in names}
 
 
-def compile(planish: Path, model: Path, folder: Path, target: str) -> Path:
-    import subprocess
-
-    command = [planish, "compile", model, "-o", folder, "--target", target]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    if done.returncode != 0:
-        raise Mismatch(f"compile exited with {done.returncode}: {done.stderr.strip()}")
-    return folder
-
-
 def encoded(model: torch.nn.Module, texts: list[str]) -> np.ndarray:
     if isinstance(model, SparseEncoder):
         return model.encode(texts, convert_to_tensor=True, show_progress_bar=False).to_dense().cpu().numpy()
@@ -130,7 +120,7 @@ def check(planish: Path, source: Path, model: torch.nn.Module, texts: list[str],
     wanted = encoded(model, texts)
     found = []
     for target in TARGETS:
-        artifact = compile(planish, source, scratch / f"{source.name}-{target}", target)
+        artifact = compiled(planish, source, scratch / f"{source.name}-{target}", "--target", target)
         found.append(difference(target, embedded(artifact, model, texts), wanted, None, tolerance))
     return f"{len(texts)} texts, largest differences {' and '.join(f'{value:.1e}' for value in found)}"
 
@@ -152,7 +142,7 @@ def main() -> int:
         nonlocal failed
         try:
             print(f"{name:24} {seen()}", flush=True)
-        except Mismatch as mismatch:
+        except (Mismatch, OSError, RuntimeError) as mismatch:
             failed += 1
             print(f"{name:24} FAILED: {mismatch}", flush=True)
 

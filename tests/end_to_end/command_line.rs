@@ -11,7 +11,7 @@ use planish_ir::text::parse;
 use planish_models::Checkpoint;
 use serde_json::Value;
 
-use crate::support::{Done, Draft, command, golden, names, planish, planish_compile, scratch, text};
+use crate::support::{Done, command, golden, names, planish, planish_compile, scratch, text};
 
 #[test]
 fn what_does_not_exist_is_a_usage_error_that_lists_what_does() {

@@ -123,7 +123,8 @@ fn agrees(model: &Path, io: &Path, options: &CompileOptions) {
     let actual = pair.agree(&numbered(io, "in."), &expected);
     // Not every reference has what a pooler gives, and none what a sentence model gives a second time.
     let is_extra = |name: &str| ["pooler_output", "last_hidden_state"].contains(&name);
-    let unexpected = actual.iter().find(|(name, _)| !is_extra(name) && !expected.iter().any(|(known, _)| known == name));
+    let unexpected =
+        actual.iter().find(|(name, _)| !is_extra(name) && !expected.iter().any(|(known, _)| known == name));
     assert_eq!(unexpected.map(|(name, _)| name), None);
 }
 

@@ -77,6 +77,7 @@ mod quantized_engines;
 mod quantized_graphs;
 mod random_graphs;
 mod running;
+mod sentence;
 mod signals;
 mod small_int8;
 mod support;

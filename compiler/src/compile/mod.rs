@@ -309,7 +309,7 @@ pub fn compile(
     };
     let widened = lowered.iter().filter_map(|part| part.vocabulary.clone()).find(|v| v.logits.is_some());
     let draft = Draft::create(folder, options.force)?;
-    let written = write::graphs(model, &lowered, draft.folder(), options, observer);
+    let written = write::graphs(model, source.task, &lowered, draft.folder(), options, observer);
     let (emitted, files) = written.map_err(|error| finite::named(error, &source))?;
     match larger::larger(model, &lowered, &emitted) {
         Some(larger) if options.is_to_be_small() => observer.warning(&larger.text),

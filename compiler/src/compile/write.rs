@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use planish_artifact::backend::{EmitOptions, Emitted};
 use planish_artifact::files::{create_folders_within, digest};
 use planish_artifact::manifest::File;
-use planish_models::SourceFile;
+use planish_models::{SourceFile, Task};
 use planish_onnx::Placement;
 use planish_runtimes::ort::{CACHE_ENTRY, IN_PLACE};
 
@@ -17,12 +17,13 @@ use crate::source::SourceModel;
 /// Writes the graphs under their names, and digests the source meanwhile.
 pub(super) fn graphs(
     model: &SourceModel,
+    task: Option<Task>,
     parts: &[LoweredPart],
     folder: &Path,
     options: &CompileOptions,
     observer: &dyn Observer,
 ) -> Result<(Vec<Emitted>, Vec<File>)> {
-    let sources = model.files()?;
+    let sources = model.files(task)?;
     let weights = model.weight_files();
     let linked = options.placement == Placement::Link;
     let (emitted, files) = std::thread::scope(|scope| {
@@ -30,7 +31,7 @@ pub(super) fn graphs(
             let one = |source: &SourceFile| {
                 let skipped = linked && weights.contains(&source.path.as_path());
                 let blake3 = if skipped { None } else { Some(digest(&source.path)?) };
-                Ok(File { name: file_name(&source.path), bytes: source.bytes, blake3 })
+                Ok(File { name: source.name.clone(), bytes: source.bytes, blake3 })
             };
             sources.iter().map(one).collect()
         });
@@ -80,10 +81,6 @@ pub(super) fn linked(emitted: &[Emitted]) -> Vec<String> {
     all.sort();
     all.dedup();
     all
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// What is noted in the files of graphs: what the source has, and how attention appends to the cache, by which sessions of

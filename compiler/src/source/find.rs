@@ -161,10 +161,9 @@ fn by_places(artifact: &Path, manifest: &Manifest) -> Result<Found> {
 /// the size is recorded.
 fn difference(model: &SourceModel, manifest: &Manifest) -> Result<Option<PathBuf>> {
     let recorded = &manifest.source.files;
-    let sources = model.files()?;
+    let sources = model.files(manifest.task)?;
     for source in &sources {
-        let name = source.path.file_name().unwrap_or_default().to_string_lossy();
-        let Some(file) = recorded.iter().find(|file| file.name == name && file.bytes == source.bytes) else {
+        let Some(file) = recorded.iter().find(|file| file.name == source.name && file.bytes == source.bytes) else {
             return Ok(Some(source.path.clone()));
         };
         if file.blake3.is_some() && file.blake3 != Some(digest(&source.path)?) {

@@ -8,13 +8,12 @@ mod onnx;
 mod opset;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use planish_artifact::MANIFEST;
 use planish_artifact::manifest::{ArtifactHistory, PaddedVocabulary};
-use planish_models::{Checkpoint, LoadOptions, Loaded, SourceFile};
+use planish_models::{Checkpoint, LoadOptions, Loaded, SourceFile, Task};
 use planish_onnx::{ImportOptions, node_results};
 
 use modules::NodeNames;
@@ -124,7 +123,7 @@ impl SourceModel {
                 let index = sources.find(|path| path.to_string_lossy().ends_with(".index.json"));
                 let weights = index.unwrap_or_else(|| checkpoint.weights_path().to_owned());
                 let usual = weights.file_name().is_some_and(|name| USUAL_WEIGHTS.iter().any(|usual| name == *usual));
-                if usual { self.folder() } else { weights }
+                if usual { checkpoint.root().to_owned() } else { weights }
             }
         }
     }
@@ -203,19 +202,21 @@ impl SourceModel {
         }
     }
 
-    /// Every file that the model is made from.
+    /// Every file that the model is made from for a task.
     ///
     /// # Errors
     /// When one has gone.
-    pub fn files(&self) -> Result<Vec<SourceFile>> {
+    pub fn files(&self, task: Option<Task>) -> Result<Vec<SourceFile>> {
         match self {
-            Self::Checkpoint(checkpoint, _) => Ok(checkpoint.sources()?),
+            Self::Checkpoint(checkpoint, _) => {
+                let mut files = checkpoint.sources()?;
+                if task == Some(Task::SentenceSimilarity) {
+                    files.extend(checkpoint.sources_of_modules()?);
+                }
+                Ok(files)
+            }
             Self::Onnx(model) => {
-                let one = |path: &Path| {
-                    let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
-                    Ok(SourceFile { path: path.to_owned(), bytes })
-                };
-                model.files().map(one).collect()
+                Ok(model.files().map(|path| SourceFile::at(path.to_owned())).collect::<Result<_, _>>()?)
             }
         }
     }

@@ -73,21 +73,20 @@ impl Entrant {
     /// When one of them cannot be read.
     pub fn of_onnx(path: &Path, references: &[&Path], is_named: bool) -> Result<Self> {
         let model = SourceModel::open(path)?;
-        let loaded = model.load(LoadOptions { task: None, strict: false, ..LoadOptions::default() })?;
+        let loaded = model.load(LoadOptions::default())?;
         let parts: Vec<PartManifest> = loaded.parts.iter().map(|part| interface(part, &part.graph)).collect();
         let fits = |reference: &&&Path| {
-            let model = SourceModel::open(reference)
-                .and_then(|of| of.load(LoadOptions { task: None, strict: false, ..LoadOptions::default() }));
+            let model = SourceModel::open(reference).and_then(|of| of.load(LoadOptions::default()));
             model.is_ok_and(|model| takes_the_same(&model, &parts))
         };
         let fitting = references.iter().find(fits).or(references.first().filter(|_| is_named)).copied();
         let compared = fitting.unwrap_or(path);
         let source = SourceModel::open(compared)?;
-        let task = source.load(LoadOptions { task: None, strict: false, ..LoadOptions::default() })?.task;
-        let name = |file: &SourceFile| file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let digested =
-            |file: &SourceFile| Ok(File { name: name(file), bytes: file.bytes, blake3: Some(digest(&file.path)?) });
-        let own = model.files()?;
+        let task = source.load(LoadOptions::default())?.task;
+        let digested = |file: &SourceFile| {
+            Ok(File { name: file.name.clone(), bytes: file.bytes, blake3: Some(digest(&file.path)?) })
+        };
+        let own = model.files(None)?;
         let folder = model.folder();
         let files: Vec<File> = own
             .iter()
@@ -111,7 +110,7 @@ impl Entrant {
             source: SourceManifest {
                 name: source.name(),
                 path: None,
-                files: source.files()?.iter().map(digested).collect::<Result<_>>()?,
+                files: source.files(task)?.iter().map(digested).collect::<Result<_>>()?,
                 import: source.import_options(),
                 artifact: None,
             },

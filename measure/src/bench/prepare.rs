@@ -304,7 +304,7 @@ pub fn divided(
 /// # Errors
 /// When it cannot be read.
 pub fn generates(path: &Path) -> Result<bool> {
-    let loaded = SourceModel::open(path)?.load(LoadOptions { task: None, strict: false, ..LoadOptions::default() })?;
+    let loaded = SourceModel::open(path)?.load(LoadOptions::default())?;
     Ok(matches!(loaded.task, Some(Task::TextGeneration)))
 }
 

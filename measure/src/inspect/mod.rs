@@ -77,7 +77,7 @@ impl Opened {
             return Self::artifact(path, options);
         }
         let source = SourceModel::open_with(path, options)?;
-        let loaded = source.load(LoadOptions { task: None, strict: false, ..LoadOptions::default() })?;
+        let loaded = source.load(LoadOptions::default())?;
         Self::of(loaded, &source)
     }
 

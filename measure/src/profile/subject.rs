@@ -73,7 +73,7 @@ impl Subject {
             }
         };
         profiler(runtime.as_ref())?;
-        let loaded = source.load(LoadOptions { task: None, strict: false, ..LoadOptions::default() })?;
+        let loaded = source.load(LoadOptions::default())?;
         let ranges = loaded.parts.iter().flat_map(|part| &part.id_ranges);
         let ids = ranges.map(|range| (range.input.clone(), Values::Ids { range: 0..range.end, pad: None })).collect();
         let opened = Opened::of(loaded, &source)?;

@@ -47,11 +47,13 @@ const WEIGHTS: &str = "weights";
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let shape = TABLES.iter().find_map(|name| b.tensors.shape(name)).unwrap_or_default();
     let [rows, features] = match *shape {
-        [rows, features] => [Size::derived(rows, "rows of the table"), Size::derived(features, "columns of the table")],
-        _ => [Size::derived(1, "rows of the table"); 2],
+        [rows, features] if rows > 0 && features > 0 => {
+            [Size::derived(rows, "rows of the table"), Size::derived(features, "columns of the table")]
+        }
+        _ => return Err(b.config.error(format!("no tensor `{}` is a table of vectors", TABLES.join("` or `")))),
     };
     let table = b.weight(&TABLES, &[rows, features])?;
-    let tokens = match b.tensors.rows(MAPPING).or_else(|| b.tensors.rows(WEIGHTS)) {
+    let tokens = match b.tensors.rows(MAPPING) {
         Some(tokens) => Size::derived(tokens, "tokens of the checkpoint"),
         None => rows,
     };

@@ -73,6 +73,8 @@ pub fn companions(folder: &Path) -> Vec<String> {
 /// A file that a model is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
+    /// Its name, with that of its folder where it is a module's.
+    pub name: String,
     /// Where it is.
     pub path: PathBuf,
     /// Its size.
@@ -98,6 +100,20 @@ pub struct Checkpoint {
     gguf: Option<Gguf>,
 }
 
+impl SourceFile {
+    /// A file by its path.
+    ///
+    /// # Errors
+    /// When it has gone.
+    pub fn at(path: PathBuf) -> Result<Self, ModelError> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match fs::metadata(&path) {
+            Ok(metadata) => Ok(Self { name, path, bytes: metadata.len() }),
+            Err(source) => Err(ModelError::Read { path, source }),
+        }
+    }
+}
+
 impl Checkpoint {
     /// Opens a checkpoint, as [`Checkpoint::open`] does; `.gguf` files are of one of some architectures.
     pub(crate) fn open_one_of(path: &Path, kinds: &[&'static gguf::Kind]) -> Result<Self, ModelError> {
@@ -116,7 +132,7 @@ impl Checkpoint {
         };
 
         let (root, folder) = match &weights {
-            None => (folder.clone(), sentence::folder_of_model(&folder)),
+            None => (folder.clone(), sentence::folder_of_model(&folder)?),
             Some(_) => (folder.clone(), folder),
         };
         let config_path = folder.join(CONFIG);
@@ -233,7 +249,7 @@ impl Checkpoint {
             let position = self.shards.len();
             let file = match path.extension().is_some_and(|ending| ending == torch_linear::ENDING) {
                 true => torch_linear::open(&path)?,
-                false => WeightFile::open(&path)?,
+                false => WeightFile::open(&path)?.of_module(&module),
             };
             self.tensors.extend(file.tensors().keys().map(|name| (format!("{module}/{name}"), position)));
             self.shards.push(Arc::new(file));
@@ -243,7 +259,8 @@ impl Checkpoint {
     }
 
     /// The folder that was given, or that the file given is in: where modules of a sentence model are.
-    pub(crate) fn root(&self) -> &Path {
+    #[must_use]
+    pub fn root(&self) -> &Path {
         &self.root
     }
 
@@ -306,7 +323,7 @@ impl Checkpoint {
     /// Where the weights are, for messages: the one file, or the folder of several.
     #[must_use]
     pub fn weights_path(&self) -> &Path {
-        match self.shards.as_slice() {
+        match self.own_weights() {
             [one] => one.path(),
             _ => &self.folder,
         }
@@ -335,14 +352,23 @@ impl Checkpoint {
     /// # Errors
     /// When one has vanished since.
     pub fn sources(&self) -> Result<Vec<SourceFile>, ModelError> {
-        let stat = |path: PathBuf| match fs::metadata(&path) {
-            Ok(metadata) => Ok(SourceFile { path, bytes: metadata.len() }),
-            Err(source) => Err(ModelError::Read { path, source }),
-        };
         let config = Some(self.config_path()).filter(|path| self.gguf.is_none() && path.is_file());
-        let texts = config.into_iter().chain(self.index.clone()).map(stat);
-        let weights = self.shards.iter().map(|f| Ok(SourceFile { path: f.path().to_owned(), bytes: f.bytes() }));
-        texts.chain(weights).collect()
+        let weights = self.own_weights().iter().map(|file| file.path().to_owned());
+        config.into_iter().chain(self.index.clone()).chain(weights).map(SourceFile::at).collect()
+    }
+
+    /// The files that decide what the modules of a sentence model are, besides those of the model.
+    ///
+    /// # Errors
+    /// When one has vanished since.
+    pub fn sources_of_modules(&self) -> Result<Vec<SourceFile>, ModelError> {
+        let one = |name: String| Ok(SourceFile { name: name.clone(), ..SourceFile::at(self.root.join(name))? });
+        sentence::sources(&self.root).into_iter().map(one).collect()
+    }
+
+    /// The weight files of the model, without those of modules after it.
+    fn own_weights(&self) -> &[Arc<WeightFile>] {
+        &self.shards[..self.shards.len() - self.modules.len()]
     }
 
     /// The names and contents of the configuration and tokenizer files that a GGUF file stands for; none of other
@@ -357,6 +383,11 @@ impl Checkpoint {
     #[must_use]
     pub fn companions(&self) -> Vec<String> {
         if self.gguf.is_some() { Vec::new() } else { companions(&self.folder) }
+    }
+
+    /// Whether a tensor is one of a module of a sentence model.
+    pub(crate) fn is_of_module(&self, name: &str) -> bool {
+        self.modules.iter().any(|module| name.strip_prefix(module.as_str()).is_some_and(|rest| rest.starts_with('/')))
     }
 }
 

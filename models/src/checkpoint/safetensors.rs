@@ -126,6 +126,11 @@ impl WeightFile {
         Self { path: path.to_owned(), name, file, bytes, tensors }
     }
 
+    /// The same file with the folder of the module that it is in before its name, so that files of several modules differ.
+    pub(crate) fn of_module(self, module: &str) -> Self {
+        Self { name: format!("{module}-{}", self.name), ..self }
+    }
+
     /// Opens a GGUF file and checks its header; tensors have the names and types of the file.
     ///
     /// # Errors

@@ -242,7 +242,9 @@ impl<'a> Tensors<'a> {
             let name = self.prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
             known.iter().any(|k| if k.starts_with('.') { name.ends_with(k) } else { name.starts_with(k) })
         };
-        self.checkpoint.tensor_names().filter(|name| !self.used.contains(*name) && !expected(name)).collect()
+        let is_other =
+            |name: &&str| !self.used.contains(*name) && !expected(name) && !self.checkpoint.is_of_module(name);
+        self.checkpoint.tensor_names().filter(is_other).collect()
     }
 }
 

@@ -29,7 +29,7 @@ const MOST_OF_PICKLE: u64 = 1 << 16;
 /// When it cannot be read, or is not a linear layer with a bias.
 pub(crate) fn open(path: &Path) -> Result<WeightFile, ModelError> {
     let (file, bytes) = planish_files::open(path)?;
-    let tensors = tensors(&file).map_err(|why| {
+    let tensors = tensors(&file, bytes).map_err(|why| {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let message = format!(
             "{why}: write {name}.safetensors beside it, once where torch is installed: \
@@ -40,7 +40,7 @@ pub(crate) fn open(path: &Path) -> Result<WeightFile, ModelError> {
     Ok(WeightFile::with_tensors(path, file, bytes, tensors))
 }
 
-fn tensors(file: &std::fs::File) -> Result<BTreeMap<String, StoredTensor>, String> {
+fn tensors(file: &std::fs::File, bytes: u64) -> Result<BTreeMap<String, StoredTensor>, String> {
     let copy = file.try_clone().map_err(|error| error.to_string())?;
     let mut archive =
         ZipArchive::new(copy).map_err(|_| "this is not a zip archive, as torch.save writes".to_owned())?;
@@ -48,13 +48,22 @@ fn tensors(file: &std::fs::File) -> Result<BTreeMap<String, StoredTensor>, Strin
     for at in 0..archive.len() {
         let entry = archive.by_index(at).map_err(|error| error.to_string())?;
         let name = entry.name().map_err(|error| error.to_string())?.into_owned();
-        if name.ends_with("/data.pkl") {
+        if name.ends_with("/byteorder") {
+            let mut order = String::new();
+            entry.take(MOST_OF_PICKLE).read_to_string(&mut order).map_err(|error| error.to_string())?;
+            if order.trim() != "little" {
+                return Err(format!("the order of its bytes is `{}`", order.trim().escape_default()));
+            }
+        } else if name.ends_with("/data.pkl") && pickle.is_empty() {
             entry.take(MOST_OF_PICKLE).read_to_end(&mut pickle).map_err(|error| error.to_string())?;
         } else if name.ends_with("/data/0") || name.ends_with("/data/1") {
             if entry.compression() != CompressionMethod::Stored {
                 return Err(format!("the entry {name} is compressed"));
             }
             let offset = entry.data_start().ok_or_else(|| format!("the entry {name} has no place"))?;
+            if offset.checked_add(entry.size()).is_none_or(|end| end > bytes) {
+                return Err(format!("the entry {name} ends after the file"));
+            }
             storages.push((offset, entry.size()));
         }
     }

@@ -5,7 +5,7 @@ use planish_ir::{DType, Dim, Origin, Output, OutputRole, ValueId, Weight};
 
 use super::{Dense, Feature, Features, Kind, Module, m3, pooling, splade};
 use crate::ModelError;
-use crate::checkpoint::config::Size;
+use crate::checkpoint::config::{MAX_SIZE, Size};
 use crate::layers::builder::Builder;
 use crate::names;
 
@@ -37,7 +37,12 @@ pub(super) fn build(b: &mut Builder<'_>, modules: &[Module]) -> Result<(), Model
     if !is_sparse && !is_m3 {
         b.give(names::TOKENS, features.tokens);
     }
-    let Some(sentence) = features.sentence else { return Ok(()) };
+    let Some(sentence) = features.sentence else {
+        return match is_m3 {
+            true => Err(b.tensors.of_module("", "no module gives the vector of a text".to_owned())),
+            false => Ok(()),
+        };
+    };
     b.give(names::SENTENCE, sentence);
     if is_m3 {
         m3::build(b, &features)?;
@@ -126,10 +131,11 @@ fn project(b: &mut Builder<'_>, dense: &Dense, x: ValueId, module: &Module) -> R
 /// Vectors divided by their Euclidean lengths, as `torch.nn.functional.normalize`: [.., features]. The root of the mean of
 /// squares is the length over the root of the number of features.
 pub(super) fn normalize(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
-    let Some(features) = width(b, x).filter(|width| *width > 0) else {
-        unreachable!("models and modules have a known number of features")
-    };
-    let size = usize::try_from(features).unwrap_or(1);
+    let features = width(b, x).unwrap_or_default();
+    let size = usize::try_from(features).unwrap_or_default();
+    if !(1..=MAX_SIZE).contains(&size) {
+        return Err(b.tensors.of_module("", format!("vectors of {features} features have no length to be divided by")));
+    }
     let scale = 1.0 / (features as f64).sqrt();
     let weight = Weight::numbers(DType::F32, vec![size], &vec![scale; size]);
     let weight = weight.unwrap_or_else(|| unreachable!("there are as many numbers as features"));

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::{Feature, Mode};
 use crate::ModelError;
 use crate::checkpoint::CONFIG;
-use crate::checkpoint::config::{MAX_SIZE, Size, is_off};
+use crate::checkpoint::config::{MAX_SIZE, Size, brief, is_off};
 use crate::checkpoint::files::read_object;
 use crate::layers::activation::Activation;
 
@@ -56,7 +56,8 @@ impl Configuration {
         let Some((key, value)) = keys.iter().find_map(|key| Some((*key, self.get(key)?))) else { return Ok(None) };
         let size =
             value.as_u64().and_then(|size| usize::try_from(size).ok()).filter(|size| (1..=MAX_SIZE).contains(size));
-        let size = size.ok_or_else(|| self.error(format!("`{key}` is {value}, expected a number of features")))?;
+        let size =
+            size.ok_or_else(|| self.error(format!("`{key}` is {}, expected a number of features", brief(value))))?;
         Ok(Some(Size::derived(size, key)))
     }
 
@@ -69,7 +70,7 @@ impl Configuration {
         match self.get(key) {
             None => Ok(default),
             Some(Value::Bool(value)) => Ok(*value),
-            Some(value) => Err(self.error(format!("`{key}` is {value}, expected true or false"))),
+            Some(value) => Err(self.error(format!("`{key}` is {}, expected true or false", brief(value)))),
         }
     }
 
@@ -81,7 +82,7 @@ impl Configuration {
     ) -> Result<&'static str, ModelError> {
         let Some(value) = self.get(key) else { return Ok(default) };
         let found = known.iter().find(|known| value.as_str() == Some(known)).copied();
-        found.ok_or_else(|| self.error(format!("`{key}` is {value}, expected one of {}", known.join(", "))))
+        found.ok_or_else(|| self.error(format!("`{key}` is {}, expected one of {}", brief(value), known.join(", "))))
     }
 
     /// What the module reads and writes.

@@ -19,7 +19,7 @@ use crate::{ModelError, Task};
 
 pub(crate) use pooling::Mode;
 pub use pooling::{Pooling, UnknownPooling};
-pub(crate) use read::{chosen, files, files_of_modules, folder_of_model, is_listed, is_static};
+pub(crate) use read::{chosen, files, files_of_modules, folder_of_model, is_listed, is_static, sources};
 
 /// What a module reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use super::configuration::Configuration;
 use super::splade::Splade;
 use super::{Dense, Feature, Kind, Mode, Module, Modules, m3};
 use crate::architectures::model2vec;
-use crate::checkpoint::config::{MAX_SIZE, Size, is_off};
+use crate::checkpoint::config::{MAX_SIZE, Size, brief, is_off};
 use crate::checkpoint::files::read_object;
 use crate::checkpoint::{CONFIG, is_plain_name, torch_linear};
 use crate::layers::activation::Activation;
@@ -23,8 +23,15 @@ const SETTINGS: &str = "config_sentence_transformers.json";
 /// The weights of a module, in its folder.
 const WEIGHTS: &str = "model.safetensors";
 
+/// The beginnings of the paths of the classes of the libraries that are followed.
+const LIBRARIES: [&str; 2] = ["sentence_transformers.", PYLATE];
+const PYLATE: &str = "pylate.";
+
 /// The classes of modules that come first, with the model of the transformers library.
 const MODELS: &[&str] = &["Transformer", "MLMTransformer"];
+
+/// What the library says of the model.
+const OF_MODEL: &str = "sentence_bert_config.json";
 
 /// The class of a first module that is a table of vectors, without a model of the transformers library.
 const STATIC: &str = "StaticEmbedding";
@@ -50,7 +57,7 @@ pub(crate) struct Listed {
 
 /// An entry of `modules.json`.
 struct Entry {
-    /// The last part of the path of its class, e.g. `Pooling`.
+    /// The last part of the path of its class, e.g. `Pooling`; all of the path where it is not of a library that is followed.
     class: String,
     /// The path of its class, e.g. `sentence_transformers.models.Pooling`.
     full: String,
@@ -58,24 +65,42 @@ struct Entry {
     path: String,
 }
 
-/// The folder that has the model of the transformers library: the root of a checkpoint, or that of its first module.
-pub(crate) fn folder_of_model(root: &Path) -> PathBuf {
-    let own = || {
-        let entries = entries(root).ok()?;
-        let folder = root.join(&entries.first()?.path);
-        (folder.join(CONFIG).is_file() || entries.first()?.class == STATIC).then_some(folder)
+/// The folder that has the model of the transformers library: that of the first module, or the root of a checkpoint.
+///
+/// # Errors
+/// When modules.json is malformed and the root has no model.
+pub(crate) fn folder_of_model(root: &Path) -> Result<PathBuf, ModelError> {
+    let first = match entries(root) {
+        Ok(entries) => entries.into_iter().next(),
+        Err(error) if !root.join(CONFIG).is_file() => return Err(error),
+        Err(_) => None,
     };
-    if root.join(CONFIG).is_file() { root.to_owned() } else { own().unwrap_or_else(|| root.to_owned()) }
+    let folder = first.map(|entry| (root.join(&entry.path), entry.class == STATIC));
+    let own = folder.filter(|(folder, is_static)| *is_static || folder.join(CONFIG).is_file());
+    Ok(own.map_or_else(|| root.to_owned(), |(folder, _)| folder))
 }
 
 /// The folders of modules that have weights of their own, and the files of these; the heads of BGE-M3 by their names.
 pub(crate) fn files(root: &Path) -> Vec<(String, PathBuf)> {
-    let own = entries(root).unwrap_or_default().into_iter().filter(|entry| !MODELS.contains(&entry.class.as_str()));
-    let own = own.filter(|entry| !entry.path.is_empty()).map(|entry| {
+    let files = after_model(root).into_iter().map(|entry| {
         let file = root.join(&entry.path).join(WEIGHTS);
         (entry.path, file)
     });
-    own.filter(|(_, file)| file.is_file()).chain(heads_of_m3(root).into_iter().flatten()).collect()
+    files.filter(|(_, file)| file.is_file()).chain(heads_of_m3(root).into_iter().flatten()).collect()
+}
+
+/// The modules after the model that have a folder of their own.
+fn after_model(root: &Path) -> Vec<Entry> {
+    let entries = entries(root).unwrap_or_default().into_iter().skip(1);
+    entries.filter(|entry| !entry.path.is_empty()).collect()
+}
+
+/// The files that decide what the modules are, by their names from the root on.
+pub(crate) fn sources(root: &Path) -> Vec<String> {
+    let heads = heads_of_m3(root).into_iter().flatten();
+    let heads = heads.filter_map(|(_, path)| Some(path.file_name()?.to_string_lossy().into_owned()));
+    let texts = [MODULES, SETTINGS].map(str::to_owned).into_iter().chain(files_of_modules(root));
+    texts.filter(|name| root.join(name).is_file()).chain(heads).collect()
 }
 
 /// The files of the heads of BGE-M3, where both are there: as safetensors, or else as torch.save writes them.
@@ -89,8 +114,8 @@ fn heads_of_m3(root: &Path) -> Option<[(String, PathBuf); 2]> {
 
 /// The names of the files that modules have in folders of their own.
 pub(crate) fn files_of_modules(root: &Path) -> Vec<String> {
-    let own = entries(root).unwrap_or_default().into_iter().filter(|entry| !entry.path.is_empty());
-    own.flat_map(|entry| [CONFIG, WEIGHTS].map(|name| format!("{}/{name}", entry.path))).collect()
+    let names = |entry: Entry| [CONFIG, WEIGHTS].map(|name| format!("{}/{name}", entry.path));
+    after_model(root).into_iter().flat_map(names).collect()
 }
 
 /// The entries of `modules.json`; none where there is no such file.
@@ -107,10 +132,15 @@ fn entries(root: &Path) -> Result<Vec<Entry>, ModelError> {
         let (Some(full), Some(path)) = (text("type"), text("path")) else {
             return Err(bad(format!("entry {at} has no texts `type` and `path`")));
         };
+        let path = path.strip_prefix("./").unwrap_or(path).trim_end_matches('/');
+        let path = if path == "." { "" } else { path };
         if !path.is_empty() && !is_plain_name(path) {
             return Err(bad(format!("entry {at} has the path \"{path}\", which is not a folder beside this file")));
         }
-        let class = full.rsplit('.').next().unwrap_or_default().to_owned();
+        // Classes of a checkpoint's own code may compute something else under the same name.
+        let is_of_library = LIBRARIES.iter().any(|library| full.starts_with(library));
+        let class = if is_of_library { full.rsplit('.').next().unwrap_or_default() } else { full };
+        let class = class.to_owned();
         Ok(Entry { class, full: full.to_owned(), path: path.to_owned() })
     };
     let list = list.as_array().ok_or_else(|| bad("this is not a list of modules".to_owned()))?;
@@ -136,7 +166,10 @@ pub(crate) fn chosen(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<O
     let is_asked = options.task == Some(Task::SentenceSimilarity);
     match options.pooling {
         Some(pooling) if is_asked || options.task.is_none() => {
-            return Ok(Some(Listed { modules: Modules::of(pooling), warnings: Vec::new() }));
+            let replaced = is_listed(checkpoint.root()).then(|| {
+                format!("the pooling that was asked for ({pooling}) is taken in place of the modules of {MODULES}")
+            });
+            return Ok(Some(Listed { modules: Modules::of(pooling), warnings: replaced.into_iter().collect() }));
         }
         Some(pooling) => {
             let task = options.task.unwrap_or(Task::SentenceSimilarity);
@@ -198,19 +231,25 @@ pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Option<Listed>, ModelError
         path if path.is_file() => read_object(&path, &FileKind::SETTINGS)?,
         _ => Map::new(),
     };
+    let kind_of_model = settings.get("model_type").and_then(Value::as_str);
+    let is_of_tokens = matches!(kind_of_model, Some("ColBERT" | "MultiVectorEncoder"));
+    let is_sparse = rest.iter().any(|entry| entry.class == "SpladePooling");
     let mut warnings = Vec::new();
+    warnings.extend(check_model(checkpoint.folder(), is_sparse)?);
     for entry in rest {
         let file = Configuration::read(root, &entry.path)?;
-        if let Some(kind) = module(root, entry, &file, &mut warnings)? {
+        if let Some(kind) = module(root, entry, &file, is_of_tokens, &mut warnings)? {
             list.push(Module { path: entry.path.clone(), kind });
         }
         warnings.extend(file.unknown());
     }
-    if heads_of_m3(root).is_some() {
+    if heads_of_m3(root).is_some() && !list.is_empty() {
         list.push(Module::bare(Kind::M3));
     }
     // A model of PyLate, which divides vectors of tokens by their lengths without a module that says so.
-    if settings.get("model_type").and_then(Value::as_str) == Some("ColBERT") {
+    let is_pylate = kind_of_model == Some("ColBERT") || rest.iter().any(|entry| entry.full.starts_with(PYLATE));
+    let is_normalized = |module: &Module| matches!(module.kind, Kind::Normalize([_, Feature::Tokens]));
+    if is_pylate && !list.last().is_some_and(is_normalized) {
         list.push(Module::bare(Kind::Normalize([Feature::Tokens; 2])));
     }
     if list.is_empty() {
@@ -228,6 +267,45 @@ pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Option<Listed>, ModelError
     Ok(Some(Listed { modules: Modules { list }, warnings }))
 }
 
+/// Refuses a model of which modules read another output than those of tokens, or scores of words with `is_sparse`; returns what
+/// of its settings counts for nothing here.
+fn check_model(folder: &Path, is_sparse: bool) -> Result<Option<String>, ModelError> {
+    let path = folder.join(OF_MODEL);
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let config = read_object(&path, &FileKind::SETTINGS)?;
+    let texts = config.get("modality_config").and_then(|config| config.get("text"));
+    let output = if is_sparse { "logits" } else { "last_hidden_state" };
+    for (key, usual) in [("method", "forward"), ("method_output_name", output)] {
+        match texts.and_then(|texts| texts.get(key)) {
+            Some(value) if value != usual => {
+                let message = format!("`{key}` of texts is {}: modules here read \"{usual}\" only", brief(value));
+                return Err(ModelError::File { path, message });
+            }
+            _ => {}
+        }
+    }
+    let other = ["config_args", "config_kwargs", "model_args", "model_kwargs"];
+    let other: Vec<&str> =
+        other.into_iter().filter(|key| config.get(*key).is_some_and(|value| !is_off(value))).collect();
+    Ok((!other.is_empty()).then(|| format!("{}: ignored keys: {}", path.display(), other.join(", "))))
+}
+
+/// Refuses a module whose weights are not there in the form that is read.
+fn check_weights(root: &Path, entry: &Entry) -> Result<(), ModelError> {
+    let path = root.join(&entry.path).join(WEIGHTS);
+    if path.is_file() {
+        return Ok(());
+    }
+    let message = format!(
+        "this file of the module `{}` is missing; where there is a pytorch_model.bin in its place, write it once where torch is \
+         installed: safetensors.torch.save_file(torch.load(\"pytorch_model.bin\", weights_only=True), \"{WEIGHTS}\")",
+        entry.full
+    );
+    Err(ModelError::File { path, message })
+}
+
 /// The modules of a checkpoint of ColBERT (Khattab and Zaharia 2020, arXiv:2004.12832) as its authors' code writes it, with a
 /// projection of tokens among the weights of the model; none of another one.
 fn late_interaction(checkpoint: &Checkpoint) -> Result<Vec<Module>, ModelError> {
@@ -237,7 +315,7 @@ fn late_interaction(checkpoint: &Checkpoint) -> Result<Vec<Module>, ModelError> 
     }
     let projection = checkpoint.tensor("linear.weight").map(|(_, tensor)| tensor.shape.as_slice());
     let Some([out, inner]) = projection else {
-        let message = format!("there is no matrix `linear.weight`, which {COLBERT} projects tokens by");
+        let message = format!("there is no matrix `linear.weight`, by which {COLBERT} projects tokens");
         return Err(ModelError::File { path: checkpoint.weights_path().to_owned(), message });
     };
     let dense = Dense {
@@ -268,13 +346,22 @@ fn module(
     root: &Path,
     entry: &Entry,
     file: &Configuration,
+    is_of_tokens: bool,
     warnings: &mut Vec<String>,
 ) -> Result<Option<Kind>, ModelError> {
     Ok(Some(match entry.class.as_str() {
-        "Pooling" => Kind::Pooling { modes: file.modes(warnings)?, features: file.size(&WIDTH)? },
-        "Dense" => Kind::Dense(dense(entry, file)?),
+        "Pooling" => Kind::Pooling { features: Some(file.needed(&WIDTH)?), modes: file.modes(warnings)? },
+        "Dense" => {
+            check_weights(root, entry)?;
+            // PyLate's projection is of tokens, without a key that says so.
+            let tokens = is_of_tokens || entry.full.starts_with(PYLATE);
+            Kind::Dense(dense(file, if tokens { Feature::Tokens } else { Feature::Sentence })?)
+        }
         "Normalize" => Kind::Normalize(file.features(Feature::Sentence)?),
-        "LayerNorm" => Kind::LayerNorm(file.needed(&["dimension"])?),
+        "LayerNorm" => {
+            check_weights(root, entry)?;
+            Kind::LayerNorm(file.needed(&["dimension"])?)
+        }
         "SpladePooling" => Kind::Splade(Splade {
             is_sum: file.one_of("pooling_strategy", "max", &["max", "sum"])? == "sum",
             is_log_twice: file.one_of("activation_function", "relu", &["relu", "log1p_relu"])? == "log1p_relu",
@@ -303,9 +390,7 @@ fn module(
 /// The keys of the number of features that pooling takes.
 const WIDTH: [&str; 2] = ["embedding_dimension", "word_embedding_dimension"];
 
-fn dense(entry: &Entry, file: &Configuration) -> Result<Dense, ModelError> {
-    // PyLate's projection is of tokens, without a key that says so.
-    let usual = if entry.full.starts_with("pylate.") { Feature::Tokens } else { Feature::Sentence };
+fn dense(file: &Configuration, usual: Feature) -> Result<Dense, ModelError> {
     Ok(Dense {
         inner: file.needed(&["in_features"])?,
         out: file.needed(&["out_features"])?,

@@ -107,7 +107,10 @@ fn norm(vector: &[f32]) -> f32 {
 fn pooling_takes_real_tokens_only() {
     let modes = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"];
     for mode in modes {
-        let folder = model(&[("sentence_transformers.models.Pooling", json!({"pooling_mode": mode}))]);
+        let folder = model(&[(
+            "sentence_transformers.models.Pooling",
+            json!({"embedding_dimension": WIDTH, "pooling_mode": mode}),
+        )]);
         let loaded = load_path(folder.path(), LENIENT).unwrap();
         assert_eq!(loaded.task, Some(Task::SentenceSimilarity));
         let given = outputs(&loaded);
@@ -139,7 +142,10 @@ fn vectors_are_projected_normalized_and_cut() {
     });
     let new = "sentence_transformers.base.modules";
     let folder = model(&[
-        ("sentence_transformers.sentence_transformer.modules.pooling.Pooling", json!({"pooling_mode": "mean"})),
+        (
+            "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
+            json!({"embedding_dimension": WIDTH, "pooling_mode": "mean"}),
+        ),
         (&format!("{new}.dense.Dense"), dense.clone()),
         (&format!("{new}.normalize.Normalize"), json!({})),
     ]);
@@ -220,8 +226,15 @@ fn splade_gives_a_score_for_each_word() {
 #[test]
 fn what_no_graph_can_follow_is_refused_or_named() {
     let error = |folder: &TempDir| load_path(folder.path(), LENIENT).err().unwrap().to_string();
-    let pooling = "sentence_transformers.models.Pooling";
-    let unknown = model(&[(pooling, json!({})), ("my.code.Whitening", json!({}))]);
+    let (pooling, width) = ("sentence_transformers.models.Pooling", json!({"embedding_dimension": WIDTH}));
+    let empty = model(&[(pooling, json!({}))]);
+    assert_says(
+        &error(&empty),
+        &["1_Pooling/config.json", "`embedding_dimension` or `word_embedding_dimension` is missing"],
+    );
+    let own = model(&[("custom_st.Pooling", width.clone())]);
+    assert_says(&error(&own), &["`custom_st.Pooling` is not supported"]);
+    let unknown = model(&[(pooling, width.clone()), ("my.code.Whitening", json!({}))]);
     assert_says(
         &error(&unknown),
         &["modules.json", "`my.code.Whitening` is not supported", "--task feature-extraction"],
@@ -229,28 +242,36 @@ fn what_no_graph_can_follow_is_refused_or_named() {
     assert_eq!(load_path(unknown.path(), task(Task::FeatureExtraction)).unwrap().task, Some(Task::FeatureExtraction));
     let wide = model(&[(pooling, json!({"embedding_dimension": 64}))]);
     assert_says(&error(&wide), &["1_Pooling/config.json", "embedding_dimension = 64", "48 features"]);
-    let mode = model(&[(pooling, json!({"pooling_mode": "median"}))]);
+    let mode = model(&[(pooling, json!({"embedding_dimension": WIDTH, "pooling_mode": "median"}))]);
     assert_says(&error(&mode), &["\"median\"", "weightedmean"]);
     let dense = json!({"in_features": 32, "out_features": 3});
-    let narrow = model(&[(pooling, json!({})), ("sentence_transformers.models.Dense", dense)]);
+    let narrow = model(&[(pooling, width.clone()), ("sentence_transformers.models.Dense", dense)]);
+    weights(narrow.path(), "2_Dense", &[("linear.weight", &[3, 32]), ("linear.bias", &[3])]);
     assert_says(&error(&narrow), &["2_Dense/config.json", "in_features = 32", "48 features"]);
     let dense = json!({"in_features": 48, "out_features": 3});
-    let without = model(&[(pooling, json!({})), ("sentence_transformers.models.Dense", dense.clone())]);
-    assert_says(&error(&without), &["2_Dense/linear.weight"]);
+    let without = model(&[(pooling, width.clone()), ("sentence_transformers.models.Dense", dense.clone())]);
+    assert_says(&error(&without), &["2_Dense/model.safetensors", "is missing", "torch.load(\"pytorch_model.bin\""]);
     let early = model(&[("sentence_transformers.models.Normalize", json!({}))]);
     assert_says(&error(&early), &["`sentence_embedding`, which no module before it gives"]);
     let other = json!({"in_features": 48, "out_features": 3, "activation_function": "my.code.Swoosh"});
-    let other = model(&[(pooling, json!({})), ("sentence_transformers.models.Dense", other)]);
+    let other = model(&[(pooling, width.clone()), ("sentence_transformers.models.Dense", other)]);
     assert_says(&error(&other), &["`activation_function` is \"my.code.Swoosh\""]);
-    let prompt = model(&[(pooling, json!({"include_prompt": false, "novelty": 3}))]);
+    let prompt = model(&[(pooling, json!({"embedding_dimension": WIDTH, "include_prompt": false, "novelty": 3}))]);
     let warnings = load_path(prompt.path(), LENIENT).unwrap().warnings.join("\n");
     assert!(warnings.contains("`include_prompt` is false") && warnings.contains("ignored keys: novelty"), "{warnings}");
+
+    let output = json!({"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}});
+    fs::write(prompt.path().join("sentence_bert_config.json"), output.to_string()).unwrap();
+    assert_says(
+        &error(&prompt),
+        &["sentence_bert_config.json", "\"pooler_output\"", "read \"last_hidden_state\" only"],
+    );
 
     for (text, says) in [("{", "not JSON"), ("{}", "not a list"), ("[{\"path\": 3}]", "entry 0 has no texts")] {
         fs::write(prompt.path().join("modules.json"), text).unwrap();
         assert_says(&error(&prompt), &["modules.json", says]);
     }
-    let outside = json!([{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "../1_Pooling"}]);
+    let outside = json!([{"type": "sentence_transformers.models.Transformer", "path": "."}, {"type": "sentence_transformers.models.Pooling", "path": "../1_Pooling"}]);
     fs::write(prompt.path().join("modules.json"), outside.to_string()).unwrap();
     assert_says(&error(&prompt), &["\"../1_Pooling\", which is not a folder"]);
 
@@ -271,7 +292,7 @@ fn what_no_graph_can_follow_is_refused_or_named() {
 
 #[test]
 fn a_model_in_a_folder_of_its_own_is_found() {
-    let folder = model(&[("sentence_transformers.models.Pooling", json!({}))]);
+    let folder = model(&[("sentence_transformers.models.Pooling", json!({"embedding_dimension": WIDTH}))]);
     let whole = outputs(&load_path(folder.path(), LENIENT).unwrap());
     fs::create_dir(folder.path().join("0_Transformer")).unwrap();
     for name in ["config.json", "model.safetensors"] {
@@ -282,7 +303,8 @@ fn a_model_in_a_folder_of_its_own_is_found() {
         .unwrap();
     let checkpoint = Checkpoint::open(folder.path()).unwrap();
     assert_eq!(checkpoint.name(), folder.path().file_name().unwrap().to_str().unwrap());
-    assert_eq!(outputs(&load(&checkpoint, LENIENT).unwrap()), whole);
+    let loaded = load(&checkpoint, LENIENT).unwrap();
+    assert_eq!((outputs(&loaded), loaded.warnings), (whole, Vec::<String>::new()));
 }
 
 /// Writes a linear layer as torch.save does, of which the pickle names the element type and nothing else.
@@ -304,7 +326,10 @@ fn write_torch(path: &Path, weight: &[f32], bias: &[f32], compression: Compressi
 
 #[test]
 fn the_three_heads_of_bge_m3_are_one_graph() {
-    let folder = model(&[("sentence_transformers.models.Pooling", json!({"pooling_mode": "cls"}))]);
+    let folder = model(&[(
+        "sentence_transformers.models.Pooling",
+        json!({"word_embedding_dimension": WIDTH, "pooling_mode_cls_token": true}),
+    )]);
     let at = |name: &str| folder.path().join(name);
     let matrix = |rows: usize| ramp(rows * WIDTH);
     write_torch(&at("sparse_linear.pt"), &matrix(1), &[0.25], CompressionMethod::Stored);

@@ -202,6 +202,6 @@ pub(crate) fn assert_meaning(model: &Loaded, original: &Loaded) {
 #[track_caller]
 pub(crate) fn assert_same(draft: &Draft, name: &str) {
     let model = draft.load(STRICT).unwrap();
-    let original = load_path(&golden(name), STRICT).unwrap();
+    let original = load_path(&golden(name), LoadOptions { task: model.task, ..STRICT }).unwrap();
     assert_meaning(&model, &original);
 }

@@ -39,7 +39,7 @@ fn as_transformers_4(name: &str) -> Draft {
     let mut scaling = rope_parameters(&draft);
     draft = draft.without("rope_parameters");
     if let [Some(full), Some(sliding)] = ["full_attention", "sliding_attention"].map(|of| scaling.get(of)) {
-        let keys = match name {
+        let keys = match draft.config["model_type"].as_str().unwrap() {
             "modernbert" => ["global_rope_theta", "local_rope_theta"],
             _ => ["rope_theta", "rope_local_base_freq"],
         };

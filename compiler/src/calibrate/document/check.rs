@@ -14,9 +14,10 @@ impl Calibration {
     /// When another model ran, another part of it, or one for another task, or when values have other names.
     pub fn check(&self, model: &SourceModel, what: LoadOptions) -> Result<()> {
         let again = "calibrate this model, by `planish calibrate` or with data";
-        let files = model.files()?;
+        let loaded = model.load(what)?.task;
+        let files = model.files(loaded)?;
         for source in &files {
-            let own = described(&source.path)?;
+            let own = described(source)?;
             if !self.source.files.contains(&own) {
                 let other = self.source.files.iter().find(|file| file.name == own.name);
                 let digest = |file: Option<&_>| digest_of(file).unwrap_or_else(|| "no such file".to_owned());
@@ -33,7 +34,6 @@ impl Calibration {
         if files.len() != self.source.files.len() || self.source.import != model.import_options() {
             bail!("the table was made for another part of {}; {again}", self.source.name);
         }
-        let loaded = model.load(what)?.task;
         if self.task != loaded.map(|task| task.to_string()) {
             bail!(
                 "the table was made for {} for {}; {again}",

@@ -5,7 +5,6 @@ mod encoding;
 mod merge;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -14,7 +13,7 @@ use planish_artifact::manifest::{File, Manifest, SourceManifest};
 use planish_artifact::split::Split;
 use planish_data::Shard;
 use planish_files::Kind;
-use planish_models::{LoadOptions, Task};
+use planish_models::{LoadOptions, SourceFile, Task};
 use planish_passes::{CalibrationTable, Range};
 use serde::{Deserialize, Serialize};
 
@@ -116,13 +115,13 @@ impl Calibration {
         skipped: usize,
         table: CalibrationTable,
     ) -> Result<Self> {
-        let files = model.files()?;
+        let files = model.files(task)?;
         let reading = &options.data;
         Ok(Self {
             source: SourceManifest {
                 name: model.name(),
                 path: None,
-                files: files.iter().map(|source| described(&source.path)).collect::<Result<_>>()?,
+                files: files.iter().map(described).collect::<Result<_>>()?,
                 import: model.import_options(),
                 artifact: None,
             },
@@ -242,8 +241,6 @@ impl TryFrom<Document> for Calibration {
     }
 }
 
-fn described(path: &Path) -> Result<File> {
-    let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(File { name, bytes, blake3: Some(digest(path)?) })
+fn described(source: &SourceFile) -> Result<File> {
+    Ok(File { name: source.name.clone(), bytes: source.bytes, blake3: Some(digest(&source.path)?) })
 }
