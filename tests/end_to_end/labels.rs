@@ -228,6 +228,22 @@ fn words_have_labels_of_their_own() {
         .exits(2, &["'--label <NAME>' cannot be used with '--documents'"]);
 }
 
+/// Labels of which a text may have several are compared one by one, at a sigmoid of 0.5.
+#[test]
+fn a_text_may_have_several_labels() {
+    let folder = scratch();
+    let mut draft = Draft::of("bert-classify");
+    draft.config["problem_type"] = json!("multi_label_classification");
+    let prepared = prepared(&draft, &[], folder.path());
+    let records: Vec<Value> = LINES.lines().map(|line| json!({"text": line, "label": 1})).collect();
+    let report = prepared.evaluated(&records, &[]);
+    let predictions = report.predictions.unwrap();
+    assert_eq!((predictions.count, predictions.top1_agreement), (records.len() as u64, 100.0));
+    assert!(predictions.mean_divergence.abs() < 1e-6);
+    run(&prepared.out, &prepared.data, &["--label", "label"])
+        .exits(1, &["--label is for one label of each text", "`problem_type`", "multi_label_classification"]);
+}
+
 #[test]
 fn labels_are_for_models_that_have_them() {
     let folder = scratch();

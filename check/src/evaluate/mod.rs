@@ -18,7 +18,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use labels::{Classes, Labelled};
+use labels::{Classes, Labelled, may_have_several};
 use planish_artifact::backend::RuntimeSettings;
 use planish_artifact::chain::Chain;
 use planish_artifact::evaluation::{Evaluation, Pooling, Requirements, Unit};
@@ -170,6 +170,8 @@ pub fn evaluate_compiled(
         },
         windows,
         has_labels: options.data.label.is_some(),
+        several: loaded.task == Some(Task::TextClassification)
+            && may_have_several(&folder, options.data.label.is_some())?,
     };
     if measured.has_labels {
         Labelled::check(loaded.task, artifact.manifest.parts.len() == 1)?;

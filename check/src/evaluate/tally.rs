@@ -38,6 +38,8 @@ pub(super) struct Measured {
     pub(super) windows: Option<Windows>,
     /// Whether the data has labels.
     pub(super) has_labels: bool,
+    /// Whether a text may have several labels, each by the sigmoid of its own logit.
+    pub(super) several: bool,
 }
 
 impl Measured {
@@ -203,7 +205,9 @@ impl Tally {
         } else if scores(task).contains(&role) {
             // A single score is no distribution.
             pair.for_each_distribution(|_, wanted, given| {
-                if wanted.len() > 1 {
+                if self.measured.several {
+                    self.add_decisions(wanted, given);
+                } else if wanted.len() > 1 {
                     self.add_prediction(wanted, given, None);
                 }
             });
@@ -270,6 +274,18 @@ impl Tally {
                 self.add_prediction(wanted, given, Some(*target));
             }
         });
+    }
+
+    /// Adds the logits of labels of which a text may have several: those whose sigmoid is above 0.5. The divergence is the sum
+    /// of those of all labels.
+    fn add_decisions(&mut self, wanted: &[f32], given: &[f32]) {
+        let labels = |logits: &[f32]| logits.iter().map(|logit| *logit > 0.0).collect::<Vec<bool>>();
+        // A sigmoid is the softmax of 0 and the logit.
+        let probabilities = |logit: f32| log_probabilities(&[0.0, logit]);
+        self.predictions.add(cosine(wanted, given));
+        self.same += u64::from(labels(wanted) == labels(given));
+        let each = wanted.iter().zip(given);
+        self.divergence += each.map(|(a, b)| divergence(&probabilities(*a), &probabilities(*b))).sum::<f64>();
     }
 
     fn add_prediction(&mut self, wanted: &[f32], given: &[f32], target: Option<usize>) {

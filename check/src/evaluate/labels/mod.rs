@@ -18,6 +18,31 @@ use super::metrics::top;
 /// A figure of a ranking, by the relevance of its documents and their scores.
 type Measure = fn(&[f64], &[f64]) -> Option<f64>;
 
+/// The configuration of a folder; `None` where it has no config.json.
+fn configuration(folder: &Path) -> Result<Option<Value>> {
+    let path = folder.join("config.json");
+    let Some(text) = planish_files::read_if_there(&path, &Kind::SETTINGS)? else { return Ok(None) };
+    serde_json::from_str(&text).map(Some).with_context(|| format!("{} is not JSON", path.display()))
+}
+
+/// Whether a text may have several labels, each by the sigmoid of its own logit, as `problem_type` of the folder's config.json
+/// says.
+///
+/// # Errors
+/// When labels are asked for, which are one for each text here.
+pub(super) fn may_have_several(folder: &Path, has_labels: bool) -> Result<bool> {
+    const SEVERAL: &str = "multi_label_classification";
+    let several = configuration(folder)?.is_some_and(|config| config["problem_type"] == SEVERAL);
+    if several && has_labels {
+        bail!(
+            "--label is for one label of each text, but `problem_type` in {} is {SEVERAL}; leave --label out: without it, the \
+             labels of the artifact, those whose sigmoid is above 0.5, are compared with those of the reference",
+            folder.join("config.json").display()
+        );
+    }
+    Ok(several)
+}
+
 /// The classes of a model, by their names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Classes(BTreeMap<String, usize>);
@@ -25,9 +50,7 @@ pub(super) struct Classes(BTreeMap<String, usize>);
 impl Classes {
     /// Those that `id2label` of the folder's config.json names; none where there is no such file.
     pub(super) fn read(folder: &Path) -> Result<Self> {
-        let path = folder.join("config.json");
-        let Some(text) = planish_files::read_if_there(&path, &Kind::SETTINGS)? else { return Ok(Self::default()) };
-        let config: Value = serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
+        let Some(config) = configuration(folder)? else { return Ok(Self::default()) };
         let named = config.get("id2label").and_then(Value::as_object).into_iter().flatten();
         Ok(Self(named.filter_map(|(id, name)| Some((name.as_str()?.to_owned(), id.parse().ok()?))).collect()))
     }
