@@ -7,7 +7,7 @@ OUT/NAME gets config.json, generation_config.json, model.safetensors and io.safe
 fixtures/goldens/README.md describes. Needs torch, transformers==5.23.0 and safetensors. The same
 versions give the same bytes: seeds are fixed.
 
-To add a case, add a line to DECODERS or SEQ2SEQ.
+To add a case, add a line to DECODERS, SEQ2SEQ or LABELS.
 """
 
 import argparse
@@ -81,10 +81,27 @@ SEQ2SEQ = {
     }),
 }
 
+SMALL = {
+    "vocab_size": 131, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": 32, "pad_token_id": 0,
+}
+
+# name -> (class of the model, configuration): models that give labels of rows or of tokens
+LABELS = {
+    "bart-classify": ("BartForSequenceClassification", {
+        "vocab_size": 131, "d_model": 24, "max_position_embeddings": 32, "num_labels": 4,
+        "encoder_layers": 1, "encoder_attention_heads": 4, "encoder_ffn_dim": 40,
+        "decoder_layers": 1, "decoder_attention_heads": 4, "decoder_ffn_dim": 40,
+    }),
+    "bert-choice": ("BertForMultipleChoice", SMALL),
+    "qwen3-tokens": ("Qwen3ForTokenClassification", SMALL | {"num_key_value_heads": 2, "head_dim": 8, "num_labels": 3}),
+}
+
 # How far matrices are drawn from what they start from, where they would give one token again and again.
 SPREAD = {
     "gemma": 0.3, "gemma2": 0.05, "llama-dynamic": 0.2, "llama-yarn": 0.2, "phi3-longrope": 0.2, "qwen3": 0.2,
     "gpt-neox": 0.2, "gpt-neox-sequential": 0.3, "opt": 0.2, "opt-350m-like": 0.2, "marian": 0.3, "t5-gated-untied": 0.2,
+    "bart-classify": 0.3, "bert-choice": 0.3,
 }
 
 LENGTH, NEW, PROMPT = 9, 12, 9
@@ -182,9 +199,30 @@ def seq2seq_io(model) -> dict:
     } | generated(model, vocabulary)
 
 
+def labels_io(model) -> dict:
+    """Rows of three lengths, padded on the right; or as many choices in each row."""
+    config = model.config
+    ids = torch.randint(3, config.vocab_size, (3, LENGTH))
+    mask = torch.ones_like(ids)
+    for row, padding in enumerate([0, 2, 5]):
+        mask[row, LENGTH - padding :] = 0
+    if config.is_encoder_decoder:
+        # The end of each text.
+        ids[torch.arange(3), mask.sum(1) - 1] = config.eos_token_id
+    ids[mask == 0] = config.pad_token_id
+    io = {"in.input_ids": ids, "in.attention_mask": mask}
+    if config.model_type == "bert":
+        io["in.token_type_ids"] = (torch.arange(LENGTH) >= 3).long() * mask
+        # The choices of the second row are those of the first in another order, with a word of its own each.
+        io = {key: torch.stack([value, value.roll(1, 0)]) for key, value in io.items()}
+        io["in.input_ids"][1, :, 1] += 1
+    out = model(**{key.removeprefix("in."): value for key, value in io.items()})
+    return io | {"out.logits": out.logits}
+
+
 def write(name: str, folder: Path) -> None:
     decoder = name in DECODERS
-    kind, keys = DECODERS[name] if decoder else SEQ2SEQ[name]
+    kind, keys = (DECODERS | SEQ2SEQ | LABELS)[name]
     model = build(name, kind, TINY | keys if decoder else keys)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -193,7 +231,7 @@ def write(name: str, folder: Path) -> None:
     model = model.double()
     torch.set_default_dtype(torch.float64)
     with torch.no_grad():
-        io = (decoder_io if decoder else seq2seq_io)(model)
+        io = (decoder_io if decoder else labels_io if name in LABELS else seq2seq_io)(model)
     torch.set_default_dtype(torch.float32)
     save_file({key: (value.float() if value.is_floating_point() else value).contiguous() for key, value in io.items()}, folder / "io.safetensors")
 
@@ -203,7 +241,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME")
     args = parser.parse_args()
-    for name in args.names or [*DECODERS, *SEQ2SEQ]:
+    for name in args.names or [*DECODERS, *SEQ2SEQ, *LABELS]:
         write(name, args.out / name)
         print(args.out / name)
 

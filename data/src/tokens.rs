@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use planish_artifact::manifest::Input;
 use planish_eval::Tensor;
-use planish_ir::{DType, Dim, InputRole};
+use planish_ir::{DType, InputRole};
 use planish_models::{Loaded, Task};
 
 use super::pieces::{Document, Piece, piece, pieces};
@@ -72,7 +72,15 @@ impl Tokens {
         let port = |role: InputRole| -> Result<Option<Column>> {
             let Some((name, input)) = wanted.iter().find(|(_, input)| input.role == role) else { return Ok(None) };
             let Some(dtype) = input.value.dtype() else { bail!("the input `{name}` is {}", input.value.ty) };
-            let width = input.value.dims().get(1).and_then(Dim::as_constant);
+            let dims = input.value.dims();
+            if dims.len() != 2 {
+                bail!(
+                    "texts become ids in rows and columns, but the input `{name}` has {} dimensions; give it as .npz or \
+                     .safetensors",
+                    dims.len()
+                );
+            }
+            let width = dims[1].as_constant();
             let name = name.clone().into_owned();
             Ok(Some(Column { name, dtype, width: width.and_then(|width| usize::try_from(width).ok()) }))
         };

@@ -45,7 +45,7 @@ pub(crate) fn accept(checkpoint: &Checkpoint, task: Option<Task>) -> Result<Acce
     for only in ONLY.iter().chain(architecture.only) {
         check_only(&config, *only)?;
     }
-    if task != Task::Text2TextGeneration {
+    if !architecture.tasks.contains(&Task::Text2TextGeneration) {
         check_only(&config, Only::Off("is_encoder_decoder"))?;
     }
     check_code(&config, architecture)?;

@@ -110,6 +110,7 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
     let Accepted { config, architecture, task, class, quantization } = accept(checkpoint, head.or(options.task))?;
     let mut builder = Builder::new(checkpoint, &config, architecture, quantization);
     builder.is_bare = listed.is_some();
+    builder.chooses = task == Task::MultipleChoice;
     let interface = (architecture.build)(&mut builder, task).map_err(|e| explain(e, task, class))?;
     let task = match &listed {
         Some(listed) => {

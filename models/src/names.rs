@@ -53,6 +53,8 @@ pub(crate) const SENTENCE: Named<OutputRole> = ("sentence_embedding", OutputRole
 /// The symbols of sizes.
 pub(crate) const BATCH: &str = "batch_size";
 pub(crate) const SEQUENCE: &str = "sequence_length";
+/// Texts of which one is chosen.
+pub(crate) const CHOICES: &str = "num_choices";
 /// Positions of a cache.
 pub(crate) const PAST: &str = "past_sequence_length";
 /// The encoder's tokens.
@@ -64,6 +66,7 @@ pub(crate) const DECODER_PAST: &str = "past_decoder_sequence_length";
 const SYMBOLS: &[Named<SymbolRole>] = &[
     (BATCH, SymbolRole::Rows),
     (SEQUENCE, SymbolRole::Tokens),
+    (CHOICES, SymbolRole::Choices),
     (PAST, SymbolRole::Past),
     (ENCODER_SEQUENCE, SymbolRole::EncoderTokens),
     (DECODER_SEQUENCE, SymbolRole::Tokens),

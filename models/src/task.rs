@@ -51,6 +51,8 @@ tasks! {
         classes ["ForSequenceClassification"];
     /// `logits` [batch_size, sequence_length, labels] of each token.
     TokenClassification = "token-classification", synonyms [], classes ["ForTokenClassification"];
+    /// `logits` [batch_size, num_choices] of texts that are choices: ids are [batch_size, num_choices, sequence_length].
+    MultipleChoice = "multiple-choice", synonyms [], classes ["ForMultipleChoice"];
     /// `start_logits` and `end_logits`, each [batch_size, sequence_length].
     QuestionAnswering = "question-answering", synonyms [], classes ["ForQuestionAnswering"];
     /// `logits` [batch_size, sequence_length, vocabulary] of the token after each, and the cache of
@@ -94,6 +96,7 @@ impl Task {
             Task::FillMask
             | Task::TextClassification
             | Task::TokenClassification
+            | Task::MultipleChoice
             | Task::TextGeneration
             | Task::Text2TextGeneration
             | Task::ImageClassification => &[OutputRole::Logits],

@@ -33,6 +33,8 @@ CLASSES = {
     "MTModel": optimum.ORTModelForSeq2SeqLM,
     "ForImageClassification": optimum.ORTModelForImageClassification,
     "ForSequenceClassification": optimum.ORTModelForSequenceClassification,
+    "ForTokenClassification": optimum.ORTModelForTokenClassification,
+    "ForMultipleChoice": optimum.ORTModelForMultipleChoice,
     "ForQuestionAnswering": optimum.ORTModelForQuestionAnswering,
     "ForMaskedLM": optimum.ORTModelForMaskedLM,
     "Model": optimum.ORTModelForFeatureExtraction,

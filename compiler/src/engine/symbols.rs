@@ -20,6 +20,10 @@ const LENGTH: i64 = 128;
 const LARGEST_LENGTH: i64 = 512;
 const LARGEST_LENGTH_WITH_CACHE: i64 = 1024;
 
+/// The texts of a row, of which one is chosen: the usual number, and the most.
+const CHOICES: i64 = 4;
+const LARGEST_CHOICES: i64 = 8;
+
 /// What a symbol stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
@@ -31,6 +35,8 @@ pub(super) enum Role {
     New,
     /// The length of a sequence of tokens.
     Length,
+    /// The texts of a row, of which one is chosen.
+    Choices,
     /// Some other size.
     Other,
 }
@@ -54,6 +60,7 @@ impl<'a> PartSymbols<'a> {
                 Some(_) => Role::Length,
                 None => Role::Other,
             },
+            SymbolRole::Choices => Role::Choices,
             SymbolRole::Channels
             | SymbolRole::Height
             | SymbolRole::Width
@@ -96,6 +103,7 @@ impl<'a> PartSymbols<'a> {
             SizeRange { min: 1, opt: BATCH, max: if cached { LARGEST_BATCH_WITH_CACHE } else { LARGEST_BATCH } };
         let largest = if cached { LARGEST_LENGTH_WITH_CACHE } else { LARGEST_LENGTH };
         let largest = limit.map_or(largest, |limit| limit.clamp(1, largest));
+        let choices = SizeRange { min: 1, opt: CHOICES, max: LARGEST_CHOICES };
         let length = SizeRange { min: 1, opt: LENGTH.min(largest), max: largest };
         let past = SizeRange { min: 1, opt: (largest / 2).max(1), max: (largest - 1).max(1) };
         let profile = |past: SizeRange, new: SizeRange| -> Result<SymbolRanges, ProfileError> {
@@ -105,6 +113,7 @@ impl<'a> PartSymbols<'a> {
                     Role::Past => past,
                     Role::New => new,
                     Role::Length => length,
+                    Role::Choices => choices,
                     Role::Other => return Err(self.missing(symbol, all)),
                 };
                 Ok((symbol.clone(), range))

@@ -280,11 +280,14 @@ fn fill(
     random: &mut fastrand::Rng,
 ) -> Result<Data, InputError> {
     let width = shape.last().copied().unwrap_or(1).max(1);
-    // A tensor of [batch, sequence] follows the rows; in others every element is real.
-    let tokens = |at: usize| match shape {
-        [batch, _] if *batch == rows.len() => rows[at / width].start..rows[at / width].end.min(width),
-        _ => 0..width,
+    // A tensor of [batch, sequence] follows the rows, one of [batch, choices, sequence] takes them in turn for its texts; in
+    // others every element is real.
+    let text = |at: usize| match shape {
+        [batch, _] if *batch == rows.len() => Some(at / width),
+        [batch, _, _] if *batch == rows.len() && spec.role().is_of_each_token() => Some(at / width % batch),
+        _ => None,
     };
+    let tokens = |at: usize| text(at).map_or(0..width, |text| rows[text].start..rows[text].end.min(width));
     let is_token = |at: usize| tokens(at).contains(&(at % width));
     let integers = |value: &mut dyn FnMut(usize) -> i64| (0..count).map(value).collect::<Vec<i64>>();
     let numbers = match &spec.values {

@@ -4,6 +4,9 @@ use planish_ir::{Bindings, DType, Dim, Graph, Symbol, SymbolRole};
 
 use super::{InputError, InputSpec, LETTERS, MAX_BYTES};
 
+/// The number of texts of which one is chosen, as in SWAG (Zellers et al. 2018, arXiv:1808.05326).
+const CHOICES: usize = 4;
+
 /// The sizes of dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sizes {
@@ -76,6 +79,7 @@ fn is_new(role: SymbolRole) -> bool {
         SymbolRole::Tokens | SymbolRole::EncoderTokens | SymbolRole::Samples | SymbolRole::Frames => true,
         SymbolRole::Rows
         | SymbolRole::Past
+        | SymbolRole::Choices
         | SymbolRole::Channels
         | SymbolRole::Height
         | SymbolRole::Width
@@ -131,6 +135,7 @@ fn bound<'a>(symbols: impl Iterator<Item = (&'a Symbol, SymbolRole)>, sizes: Siz
         SymbolRole::Tokens | SymbolRole::EncoderTokens | SymbolRole::Samples | SymbolRole::Frames => {
             Some(sizes.sequence)
         }
+        SymbolRole::Choices => Some(CHOICES),
         // Of colours there are three.
         SymbolRole::Channels => sizes.side.map(|_| 3),
         SymbolRole::Height | SymbolRole::Width | SymbolRole::Other => sizes.side.filter(|_| is_plain(symbol)),

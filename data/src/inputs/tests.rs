@@ -47,6 +47,21 @@ fn the_first_row_is_full_and_the_others_are_padded_on_the_right() {
     assert!((0..5).filter(|id| ids.contains(id)).count() == 5, "the whole range is drawn");
 }
 
+/// The texts of a row that are choices are padded differently.
+#[test]
+fn choices_have_a_dimension_of_their_own() {
+    let tokens = ["batch_size", "num_choices", "sequence_length"];
+    let ports = ["input_ids", "attention_mask"].map(|name| port(name, DType::I64, &tokens));
+    let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: 0..5, pad: Some(2) })]);
+    let inputs = seeded_inputs(&specs(&ports, &ids).unwrap(), 3, 6, 1, true).unwrap();
+    assert_eq!(inputs[0].1.shape(), [3, 4, 6]);
+    let (ids, mask) = (find(&inputs, "input_ids"), find(&inputs, "attention_mask"));
+    let lengths: Vec<i64> = mask.chunks(6).map(|text| text.iter().sum()).collect();
+    assert_eq!((lengths[0], lengths[3], lengths.len()), (6, 6, 12));
+    assert!(lengths[1..3].iter().all(|length| (1..6).contains(length)) && lengths[..3] == lengths[3..6]);
+    assert!(ids.iter().zip(mask).all(|(id, mask)| (*id == 2) == (*mask == 0)), "only padding holds the pad");
+}
+
 #[test]
 fn rows_before_a_cache_are_padded_on_the_left() {
     let tokens = ["batch_size", "sequence_length"];

@@ -77,7 +77,7 @@ roles! {
 roles! {
     /// What an input is.
     InputRole, "role of an input":
-    /// Ids of tokens: integers [rows, tokens].
+    /// Ids of tokens: integers [rows, tokens], or [rows, choices, tokens] as masks, token types and positions of such a model.
     TokenIds = "token-ids",
     /// Ids of the tokens that a decoder after an encoder has read: integers [rows, tokens].
     DecoderTokenIds = "decoder-token-ids",
@@ -155,6 +155,8 @@ roles! {
     Past = "past",
     /// Tokens that the encoder has read.
     EncoderTokens = "encoder-tokens",
+    /// Texts of a row, of which one is chosen.
+    Choices = "choices",
     /// Colours of an image.
     Channels = "channels",
     /// Rows of pixels.
@@ -175,6 +177,12 @@ impl InputRole {
     #[must_use]
     pub fn is_token_ids(self) -> bool {
         matches!(self, Self::TokenIds | Self::DecoderTokenIds)
+    }
+
+    /// Whether it has a number for each token of a text of the part.
+    #[must_use]
+    pub fn is_of_each_token(self) -> bool {
+        matches!(self, Self::TokenIds | Self::Mask | Self::TokenTypes | Self::Positions)
     }
 
     /// Whether it says which positions have a token.

@@ -92,6 +92,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
             tied: Tied::Configured,
         },
         sequence: (pooler, "classifier"),
+        choice: Some(pooler),
     };
     heads.finish(b, &s.head_sizes(), x, task)?;
     Ok(s.properties(s.positions.value))

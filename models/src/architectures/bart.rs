@@ -8,9 +8,10 @@ use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::activation::Activation;
-use crate::layers::builder::Builder;
+use crate::layers::builder::{Builder, SEQUENCE};
 use crate::layers::seq2seq::{self, CACHED, DECODER_SEQUENCE, Decoder, ENCODER_SEQUENCE, Encoder, Heads, Shared};
-use crate::layers::sinusoidal;
+use crate::layers::{heads, pooling, sinusoidal};
+use crate::names;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -19,8 +20,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     base: "model",
     other_bases: &[],
     renamed: &[],
-    tasks: seq2seq::TASKS,
-    keys: &[KEYS],
+    tasks: &[Task::Text2TextGeneration, Task::TextClassification, Task::QuestionAnswering],
+    keys: &[KEYS, &[START, END]],
     older_keys: &[],
     only: &[
         NO_BIAS_OF_LOGITS,
@@ -165,11 +166,52 @@ impl Settings {
     }
 }
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+/// The token that a decoder's text begins with, and the one that ends a text.
+const START: &str = "decoder_start_token_id";
+const END: &str = "eos_token_id";
+
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let defaults = Defaults { vocab_size: 50265, positions: Positions::Learned, normalized_embeddings: true };
     let s = Settings::read(b.config, &defaults)?;
     let shared = Shared::find(b, EMBEDDINGS, HEAD, s.tied, [s.vocabularies[0], s.hidden])?;
-    parts(b, &s, &[shared; 2])
+    match task {
+        Task::Text2TextGeneration => parts(b, &s, &[shared; 2]),
+        _ => labels(b, &s, &shared, task),
+    }
+}
+
+/// One graph of encoder and decoder with the head of a task, as `BartForSequenceClassification` and
+/// `BartForQuestionAnswering` of the transformers library: the decoder reads the encoder's tokens one place later.
+fn labels(b: &mut Builder<'_>, s: &Settings, shared: &Shared, task: Task) -> Result<Properties, ModelError> {
+    const CLASSIFIER: &str = "classification_head";
+    let [vocabulary, _] = s.vocabularies;
+    let token = |b: &Builder<'_>, key| {
+        let missing = || b.config.error(format!("`{key}` is no token id: {task} by encoder and decoder needs it"));
+        b.config.token(key, 2, vocabulary)?.ok_or_else(missing)
+    };
+    let (encoder, states) = encoder(b, s, shared, SEQUENCE)?;
+    let start = token(b, START)?;
+    let mut decoder = Decoder::after(b, &encoder, states, s.decoder.heads, start)?;
+    let x = decoder_layers(b, s, shared, &mut decoder, SEQUENCE)?;
+    match task {
+        Task::TextClassification => {
+            // Of the last end of each text; the library refuses texts with different numbers of ends.
+            let end = token(b, END)?;
+            let end = b.graph.add_scalar("end", DType::I64, end as f64);
+            let ends = b.binary(BinaryKind::Equal, [encoder.input_ids, end], "ends")?;
+            let last = pooling::last_kept(b, x, ends, "last_end")?;
+            let dense = b.linear(last, &format!("{CLASSIFIER}.dense"), s.hidden, s.hidden)?;
+            let active = Activation::TANH.apply(b, dense, &format!("{CLASSIFIER}.activation"))?;
+            let labels = b.config.labels_or(3)?;
+            let logits = b.linear(active, &format!("{CLASSIFIER}.out_proj"), labels, s.hidden)?;
+            b.give(names::LOGITS, logits);
+        }
+        Task::QuestionAnswering => heads::answer(b, s.hidden, x, "qa_outputs")?,
+        _ => return Err(ARCHITECTURE.without(task)),
+    }
+    b.tensors.leave("lm_head");
+    b.tensors.leave(HEAD_BIAS);
+    Ok(seq2seq::properties(b, vocabulary, Some(s.max_positions.value)))
 }
 
 /// The three parts of a model with the embeddings of its encoder and its decoder.
@@ -179,10 +221,11 @@ pub(crate) fn parts(
     [source, target]: &[Shared; 2],
 ) -> Result<Properties, ModelError> {
     let [vocabulary, scored] = s.vocabularies;
-    encoder(b, s, source)?;
+    let (first, states) = encoder(b, s, source, ENCODER_SEQUENCE)?;
+    first.finish(b, states);
     for cached in CACHED {
         let mut decoder = Decoder::new(b, [scored, s.hidden], s.decoder.heads, cached)?;
-        let x = decoder_layers(b, s, target, &mut decoder)?;
+        let x = decoder_layers(b, s, target, &mut decoder, DECODER_SEQUENCE)?;
         let weight = if s.tied { target.weight(b)? } else { b.weight(&[HEAD], &[scored, s.hidden])? };
         let bias = head_bias(b, scored)?;
         decoder.finish(b, x, weight, bias)?;
@@ -242,10 +285,11 @@ fn positions(b: &mut Builder<'_>, s: &Settings, name: &str) -> Result<(ValueId, 
     }
 }
 
-fn encoder(b: &mut Builder<'_>, s: &Settings, shared: &Shared) -> Result<(), ModelError> {
+/// The encoder, and what it gives: [batch_size, `length`, hidden].
+fn encoder(b: &mut Builder<'_>, s: &Settings, shared: &Shared, length: &str) -> Result<(Encoder, ValueId), ModelError> {
     let stack = &s.encoder;
-    let encoder = Encoder::new(b, s.vocabularies[0])?;
-    let names = [stack.name, ENCODER_SEQUENCE];
+    let encoder = Encoder::new(b, s.vocabularies[0], length)?;
+    let names = [stack.name, length];
     let mut x = embeddings(b, s, shared, names, encoder.input_ids, &Dim::constant(0))?;
     for i in 0..stack.layers.value {
         let at = |name: &str| format!("{}.layers.{i}.{name}", stack.name);
@@ -257,19 +301,19 @@ fn encoder(b: &mut Builder<'_>, s: &Settings, shared: &Shared) -> Result<(), Mod
         x = add_and_norm(b, s, attended, x, &at("self_attn"))?;
         x = feed_forward(b, s, stack, x, &at(""))?;
     }
-    encoder.finish(b, x);
-    Ok(())
+    Ok((encoder, x))
 }
 
-/// The output of the decoder's layers: [batch_size, decoder_sequence_length, hidden].
+/// The output of the decoder's layers: [batch_size, `length`, hidden].
 fn decoder_layers(
     b: &mut Builder<'_>,
     s: &Settings,
     shared: &Shared,
     decoder: &mut Decoder,
+    length: &str,
 ) -> Result<ValueId, ModelError> {
     let stack = &s.decoder;
-    let names = [stack.name, DECODER_SEQUENCE];
+    let names = [stack.name, length];
     let mut x = embeddings(b, s, shared, names, decoder.input_ids, &decoder.past())?;
     for i in 0..stack.layers.value {
         let at = |name: &str| format!("{}.layers.{i}.{name}", stack.name);

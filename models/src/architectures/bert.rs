@@ -174,9 +174,9 @@ pub(crate) fn embeddings(b: &mut Builder<'_>, s: &Settings) -> Result<(ValueId, 
 /// Adds the inputs: the embeddings of tokens, of types and of positions, and the mask.
 pub(crate) fn sums(b: &mut Builder<'_>, s: &Settings) -> Result<([ValueId; 3], ValueId), ModelError> {
     let types = token_types(b)?;
-    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
-    let attention_mask = b.input(names::ATTENTION_MASK, 2);
-    let token_type_ids = b.input(names::TOKEN_TYPES, types.signed());
+    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed())?;
+    let attention_mask = b.input(names::ATTENTION_MASK, 2)?;
+    let token_type_ids = b.input(names::TOKEN_TYPES, types.signed())?;
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.embedded)?;
     let types = b.embedding(token_type_ids, "embeddings.token_type_embeddings", types, s.embedded)?;

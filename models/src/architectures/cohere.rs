@@ -12,6 +12,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "cohere",
     class_prefix: "Cohere",
+    tasks: decoder::WITHOUT_LABELS,
     keys: &[
         decoder::KEYS,
         rope::KEYS,
@@ -50,11 +51,11 @@ pub(crate) fn read(b: &Builder<'_>, defaults: &Defaults) -> Result<Settings, Mod
     Ok(s)
 }
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = read(b, &DEFAULTS)?;
     s.rope = rope::Defaults { theta: 500_000.0, ..rope::Defaults::default() };
     if b.config.boolean("use_qk_norm", false)? {
         s.head_norms = HeadNorms::Apart(HeadWeights::Together);
     }
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }

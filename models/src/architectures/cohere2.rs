@@ -13,6 +13,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "cohere2",
     class_prefix: "Cohere2",
+    tasks: decoder::WITHOUT_LABELS,
     keys: &[
         decoder::KEYS,
         rope::KEYS,
@@ -27,11 +28,11 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = cohere::read(b, &cohere::DEFAULTS)?;
     let every = windows::pattern(b.config, 4)?;
     let window = b.config.optional_size("sliding_window", Some(4096))?;
     s.windows = Windows::read(b.config, s.layers, window, |layer| !(layer + 1).is_multiple_of(every))?;
     s.unrotated = (0..s.layers.value).map(|layer| s.windows.of(layer).is_none()).collect();
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }

@@ -8,25 +8,26 @@ use crate::architecture::{Architecture, Properties};
 use crate::architectures::bert::{self, Defaults, LAYER};
 use crate::checkpoint::config::Size;
 use crate::layers::attention::{Heads, Scores, attention};
-use crate::layers::builder::{BATCH, Builder, SEQUENCE};
+use crate::layers::builder::{Builder, SEQUENCE};
 use crate::layers::dense::{Form, Forms};
 use crate::layers::encoder::{self, Settings};
 use crate::layers::heads::TextHeads;
+use crate::layers::pooling;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "convbert",
     class_prefix: "ConvBert",
     base: "convbert",
-    keys: &[bert::KEYS, &[KERNEL, "embedding_size", "head_ratio", "num_groups"]],
+    keys: &[bert::KEYS, pooling::SUMMARY_KEYS, &[KERNEL, "embedding_size", "head_ratio", "num_groups"]],
     only: &[encoder::NO_DECODER],
-    // Heads of other tasks.
-    irrelevant_keys: &["summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj"],
+    irrelevant_keys: pooling::SUMMARY_DROPOUT,
     // Buffers, then heads of other tasks.
     unused_tensors: &[
         "embeddings.position_ids",
         "generator_predictions.",
         "generator_lm_head.",
+        "sequence_summary.",
         "classifier.",
         "qa_outputs.",
     ],
@@ -140,7 +141,7 @@ impl Mixed {
         path: &str,
     ) -> Result<ValueId, ModelError> {
         let at = |name: &str| format!("{path}.attention.self.{name}");
-        let (batch, length) = (Dim::symbol(BATCH), Dim::symbol(SEQUENCE));
+        let (batch, length) = (b.texts(), Dim::symbol(SEQUENCE));
         let [count, size, kernel] = [self.heads.queries, self.heads.size, self.kernel].map(|d| Dim::from(d.signed()));
         let one = Dim::constant(1);
         let all = Size::derived(self.heads.queries.value * self.kernel.value, "heads * conv_kernel_size");

@@ -18,6 +18,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "deberta",
     class_prefix: "Deberta",
+    tasks: encoder::WITHOUT_CHOICES,
     base: "deberta",
     keys: &[bert::KEYS, deberta_v2::KEYS],
     only: &[encoder::NO_DECODER, Only::Off("talking_head")],

@@ -10,7 +10,7 @@ use crate::architectures::bert::{self, Defaults, LAYER};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::activation::Activation;
 use crate::layers::attention::{Scores, attention};
-use crate::layers::builder::{BATCH, Builder, SEQUENCE};
+use crate::layers::builder::{Builder, SEQUENCE};
 use crate::layers::dense::Forms;
 use crate::layers::disentangled::{Distances, Pairs};
 use crate::layers::encoder::{self, LayerNames, Settings};
@@ -130,9 +130,9 @@ fn whole(config: &Config<'_>, key: &'static str) -> Result<Option<Size>, ModelEr
 /// Adds the inputs: the embeddings of tokens, [batch_size, sequence_length, hidden], 0 for padding, and the mask.
 pub(crate) fn embeddings(b: &mut Builder<'_>, s: &Settings) -> Result<(ValueId, ValueId), ModelError> {
     let types = bert::any_token_types(b, 0)?;
-    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
-    let attention_mask = b.input(names::ATTENTION_MASK, 2);
-    let token_type_ids = types.map(|types| b.input(names::TOKEN_TYPES, types.signed()));
+    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed())?;
+    let attention_mask = b.input(names::ATTENTION_MASK, 2)?;
+    let token_type_ids = types.map(|types| b.input(names::TOKEN_TYPES, types.signed())).transpose()?;
     let mask = encoder::mask(b, attention_mask)?;
     let mut x = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.embedded)?;
     if b.config.boolean("position_biased_input", true)? {
@@ -154,7 +154,7 @@ pub(crate) fn embeddings(b: &mut Builder<'_>, s: &Settings) -> Result<(ValueId, 
 fn kept(b: &mut Builder<'_>, x: ValueId, mask: ValueId, module: &str) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("{module}.{name}");
     let kept = b.emit(Cast { x: mask, to: DType::F32 }, &at("kept"))?;
-    let kept = b.reshape(kept, [Dim::symbol(BATCH), Dim::symbol(SEQUENCE), Dim::constant(1)], &at("column"))?;
+    let kept = b.reshape(kept, [b.texts(), Dim::symbol(SEQUENCE), Dim::constant(1)], &at("column"))?;
     b.binary(BinaryKind::Mul, [x, kept], &at("mul"))
 }
 
@@ -329,7 +329,8 @@ pub(crate) fn finish(b: &mut Builder<'_>, s: &Settings, x: ValueId, task: Task) 
             }
         }
     };
-    TextHeads { pooler: None, masked, sequence: (pooling, "classifier") }.finish(b, &sizes, x, task)?;
+    let heads = TextHeads { pooler: None, masked, sequence: (pooling, "classifier"), choice: Some(pooling) };
+    heads.finish(b, &sizes, x, task)?;
     // Without embeddings of positions there are only distances, and the far ones share the last embedding.
     let most = b.config.boolean("position_biased_input", true)?.then_some(s.positions.value);
     Ok(Properties { max_positions: most, ..s.properties(s.positions.value) })

@@ -88,13 +88,14 @@ fn settings(config: &Config<'_>) -> Result<Settings, ModelError> {
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let s = settings(b.config)?;
-    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
-    let attention_mask = b.input(names::ATTENTION_MASK, 2);
+    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed())?;
+    let attention_mask = b.input(names::ATTENTION_MASK, 2)?;
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
     let positions = encoder::absolute_positions(b, &s)?;
     let x = encoder::embeddings(b, &s, words, &[positions])?;
     let hidden = encoder::layers(b, &s, &LAYER, x, Context::of_mask(mask))?;
+    let pooling = Pooling::Dense("pre_classifier", Activation::Unary(UnaryKind::Relu));
     let heads = TextHeads {
         pooler: None,
         masked: MaskedLm {
@@ -105,7 +106,8 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
             activation: s.activation,
             tied: Tied::Configured,
         },
-        sequence: (Pooling::Dense("pre_classifier", Activation::Unary(UnaryKind::Relu)), "classifier"),
+        sequence: (pooling, "classifier"),
+        choice: Some(pooling),
     };
     heads.finish(b, &s.head_sizes(), hidden, task)?;
     Ok(s.properties(s.positions.value))

@@ -10,6 +10,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "ernie4_5",
     class_prefix: "Ernie4_5",
+    tasks: decoder::WITHOUT_LABELS,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["hidden_act", "rms_norm_eps", "use_bias"]],
     irrelevant_keys: &[],
     gguf: None,
@@ -17,7 +18,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
@@ -38,5 +39,5 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     s.interleaved = true;
     s.rope = rope::Defaults { theta: 500_000.0, ..rope::Defaults::default() };
     s.tied = true;
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }

@@ -95,8 +95,8 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
             return Err(b.config.error(format!("`{POSITIONS}` is \"{other}\", expected \"absolute\" or \"rotary\"")));
         }
     };
-    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
-    let attention_mask = b.input(names::ATTENTION_MASK, 2);
+    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed())?;
+    let attention_mask = b.input(names::ATTENTION_MASK, 2)?;
     let mask = encoder::mask(b, attention_mask)?;
     let kept = b.emit(Cast { x: attention_mask, to: DType::F32 }, "attention_mask.kept")?;
 

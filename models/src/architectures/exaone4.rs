@@ -22,7 +22,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 
 const PATTERN: &str = "sliding_window_pattern";
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
@@ -44,5 +44,5 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     if window.is_some() {
         s.unrotated = (0..s.layers.value).map(|layer| s.windows.of(layer).is_none()).collect();
     }
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }

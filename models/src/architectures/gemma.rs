@@ -18,6 +18,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gemma",
     class_prefix: "Gemma",
+    tasks: decoder::WITHOUT_ANSWERS,
     keys: &[
         decoder::KEYS,
         rope::KEYS,
@@ -43,7 +44,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = read(
         b,
         &Defaults {
@@ -60,7 +61,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
         },
     )?;
     s.activation = activation(b, s.activation)?;
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }
 
 /// The function that `hidden_act` means: checkpoints that say "gelu" were trained with its

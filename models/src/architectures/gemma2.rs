@@ -15,6 +15,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gemma2",
     class_prefix: "Gemma2",
+    tasks: decoder::WITHOUT_ANSWERS,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, KEYS],
     only: gemma::ONLY,
     irrelevant_keys: IRRELEVANT_KEYS,
@@ -79,11 +80,11 @@ pub(crate) const IRRELEVANT_KEYS: &[&str] = &[
 
 const LOGIT_CAP: &str = "final_logit_softcapping";
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = read(b, &DEFAULTS, [Some(50.0), Some(30.0)])?;
     let window = b.config.size("sliding_window", 4096)?;
     s.windows = Windows::read(b.config, s.layers, Some(window.value), |layer| layer.is_multiple_of(2))?;
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }
 
 /// The defaults of a configuration, of Gemma 3 for the most part too.

@@ -3,18 +3,17 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::{gemma2, llama};
-use crate::layers::blocks::{self, Defaults, Encoded, HeadNorms};
+use crate::layers::blocks::{self, Defaults, HeadNorms};
 use crate::layers::builder::Builder;
 use crate::layers::rope::Layers;
 use crate::layers::windows::{self, Windows};
 use crate::layers::{decoder, rope};
-use crate::names;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gemma3_text",
     class_prefix: "Gemma3",
-    tasks: &[Task::TextGeneration, Task::FeatureExtraction],
+    tasks: decoder::OF_TEXTS,
     keys: &[
         decoder::KEYS,
         rope::KEYS,
@@ -48,17 +47,6 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     s.rope = rope::Defaults { layers: Layers::Full, theta: 1e6, ..rope::Defaults::default() };
     let layers = Layers::Sliding { scaled: false };
     s.local_rope = Some(rope::Defaults { layers, theta_key: LOCAL_THETA, ..rope::Defaults::default() });
-    if task == Task::FeatureExtraction {
-        s.causal = !both_sides;
-        let Encoded { hidden, properties, .. } = blocks::encoder(b, &s, |b, ids| blocks::embed(b, &s, ids))?;
-        b.give(names::HIDDEN, hidden);
-        return Ok(properties);
-    }
-    if both_sides {
-        return Err(b.config.error(format!(
-            "`{BIDIRECTIONAL}` is true: a token sees those after it, so no cache holds its keys and values while a text grows; \
-             choose the task feature-extraction"
-        )));
-    }
-    blocks::decoder(b, &s)
+    s.both_sides = both_sides.then_some(BIDIRECTIONAL);
+    blocks::decoder(b, &s, task)
 }

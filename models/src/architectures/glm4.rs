@@ -11,6 +11,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "glm4",
     class_prefix: "Glm4",
+    tasks: decoder::WITHOUT_ANSWERS,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["attention_bias", "hidden_act", "rms_norm_eps"]],
     irrelevant_keys: &[],
     gguf: None,
@@ -18,7 +19,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
@@ -38,5 +39,5 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     s.feed_forward = FeedForward::Packed { both: "gate_up_proj", last: false, down: "down_proj" };
     s.interleaved = true;
     s.rope = rope::Defaults { part: 0.5, ..rope::Defaults::default() };
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }

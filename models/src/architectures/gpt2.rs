@@ -7,7 +7,7 @@ use crate::checkpoint::gguf::{Kind, Names};
 use crate::layers::activation::Activation;
 use crate::layers::attention::{Heads, Scores, Text};
 use crate::layers::builder::Builder;
-use crate::layers::decoder::{self, Decoder, Positions};
+use crate::layers::decoder::{self, Classifier, Decoder, Positions};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -16,7 +16,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     base: "transformer",
     other_bases: &[],
     renamed: &[],
-    tasks: &[Task::TextGeneration],
+    tasks: decoder::TASKS,
     keys: &[
         decoder::KEYS,
         &[
@@ -51,7 +51,14 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "summary_use_proj",
     ],
     // The causal mask, then heads of other tasks.
-    unused_tensors: &[".attn.bias", ".attn.masked_bias", "multiple_choice_head.", "score."],
+    unused_tensors: &[
+        ".attn.bias",
+        ".attn.masked_bias",
+        "multiple_choice_head.",
+        "score.",
+        "classifier.",
+        "qa_outputs.",
+    ],
     gguf: Some(&Kind {
         name: "gpt2",
         class: "GPT2LMHeadModel",
@@ -95,7 +102,7 @@ fn configure_gguf(c: &mut Conversion<'_>) -> Result<(), String> {
     c.check(hidden / heads)
 }
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let config = b.config;
     let vocabulary = config.size("vocab_size", 50257)?;
     let positions = config.size_alias(&["n_positions", "max_position_embeddings"], 1024)?;
@@ -113,7 +120,8 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let size = Size::derived(hidden.value / queries.value, "n_embd / n_head");
     let packed = Size::derived(3 * hidden.value, "3 * n_embd");
 
-    let mut decoder = Decoder::new(b, vocabulary, positions, Positions::Given, Heads { queries, keys: queries, size })?;
+    let heads = Heads { queries, keys: queries, size };
+    let mut decoder = Decoder::new(b, task, vocabulary, positions, Positions::Given, heads)?;
     let words = b.embedding(decoder.input_ids, "wte", vocabulary, hidden)?;
     let places = b.embedding(decoder.position_ids, "wpe", positions, hidden)?;
     let mut x = b.add(words, places, "embeddings.add")?;
@@ -135,6 +143,6 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
         x = b.add(down, x, &at("mlp.add"))?;
     }
     let x = b.layer_norm(x, "ln_f", hidden, eps)?;
-    let logits = decoder.logits(b, x, hidden, "wte.weight", true, false)?;
-    Ok(decoder.finish(b, logits))
+    decoder
+        .finish(b, x, hidden, Classifier::Own, |decoder, b, x| decoder.logits(b, x, hidden, "wte.weight", true, false))
 }

@@ -9,7 +9,7 @@ use crate::checkpoint::config::{Config, Size};
 use crate::layers::activation::Activation;
 use crate::layers::attention::{Heads, Scores, Text};
 use crate::layers::builder::Builder;
-use crate::layers::decoder::{self, Decoder, Positions};
+use crate::layers::decoder::{self, Classifier, Decoder, Positions};
 use crate::layers::heads;
 use crate::layers::rope::{self, Rope};
 use crate::{ModelError, Task};
@@ -20,7 +20,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     base: "gpt_neox",
     other_bases: &[],
     renamed: &[("embed_out.", "lm_head.")],
-    tasks: &[Task::TextGeneration],
+    tasks: decoder::TASKS,
     keys: &[
         decoder::KEYS,
         rope::KEYS,
@@ -57,7 +57,10 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     build,
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+/// The projection to the vocabulary.
+const HEAD: &str = "embed_out";
+
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     const EMBEDDINGS: &str = "embed_in";
     let config = b.config;
     let vocabulary = config.size("vocab_size", 50432)?;
@@ -78,7 +81,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let heads = Heads { queries, keys: queries, size };
 
     let rope = Rope::read(config, size, positions, rotary_defaults(config)?)?;
-    let mut decoder = Decoder::new(b, vocabulary, rope.longest, Positions::Given, heads)?;
+    let mut decoder = Decoder::new(b, task, vocabulary, rope.longest, Positions::Given, heads)?;
     let angles = rope.angles(b, decoder.position_ids, rope::MODULE)?;
     let mut x = b.embedding(decoder.input_ids, EMBEDDINGS, vocabulary, hidden)?;
     for layer in 0..layers.value {
@@ -100,11 +103,16 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     }
     let x = b.layer_norm(x, "final_layer_norm", hidden, eps)?;
 
-    let tied = b.config.boolean("tie_word_embeddings", false)?;
-    let embeddings = format!("{EMBEDDINGS}.weight");
-    let weight = heads::vocabulary_weight(b, "embed_out", &embeddings, tied, [vocabulary, hidden])?;
-    let logits = decoder::score(b, x, weight)?;
-    Ok(Properties { frequencies_change_at: rope.frequencies_change_at(), ..decoder.finish(b, logits) })
+    if task != Task::TextGeneration {
+        b.tensors.leave(HEAD);
+    }
+    let properties = decoder.finish(b, x, hidden, Classifier::Own, |_, b, x| {
+        let tied = b.config.boolean("tie_word_embeddings", false)?;
+        let embeddings = format!("{EMBEDDINGS}.weight");
+        let weight = heads::vocabulary_weight(b, HEAD, &embeddings, tied, [vocabulary, hidden])?;
+        decoder::score(b, x, weight)
+    })?;
+    Ok(Properties { frequencies_change_at: rope.frequencies_change_at(), ..properties })
 }
 
 /// The defaults of the rotary embedding, from keys of this architecture.

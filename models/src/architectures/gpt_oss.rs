@@ -17,6 +17,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gpt_oss",
     class_prefix: "GptOss",
+    tasks: decoder::WITHOUT_ANSWERS,
     keys: &[
         decoder::KEYS,
         rope::KEYS,
@@ -41,7 +42,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 const COUNT: &str = "num_local_experts";
 const TAKEN: &str = "num_experts_per_tok";
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
@@ -63,7 +64,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     s.rope = rope::Defaults { theta: 150_000.0, yarn: default_yarn(b.config)?, ..rope::Defaults::default() };
     let window = b.config.optional_size("sliding_window", Some(128))?;
     s.windows = Windows::read(b.config, s.layers, window, |layer| layer.is_multiple_of(2))?;
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }
 
 /// The rotary embedding where the configuration has no parameters of it: plain frequencies where it is `None`.

@@ -11,6 +11,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "granite",
     class_prefix: "Granite",
+    tasks: decoder::WITHOUT_LABELS,
     keys: &[
         decoder::KEYS,
         rope::KEYS,
@@ -32,7 +33,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     const KEYS: [&str; 3] = ["embedding_multiplier", "residual_multiplier", "logits_scaling"];
     let mut s = Settings::read(b, &Defaults::LLAMA)?;
     s.read_attention_bias(b, false)?;
@@ -41,5 +42,5 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     s.embedding_scale = EmbeddingScale::Number(b.config.positive(KEYS[0], 1.0)?, KEYS[0]);
     s.residual_factor = Some((b.config.positive(KEYS[1], 1.0)?, KEYS[1]));
     s.logit_factor = Some((1.0 / b.config.positive(KEYS[2], 1.0)?, KEYS[2]));
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }

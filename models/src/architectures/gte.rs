@@ -74,7 +74,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
             None => None,
             Some(types) if types.value == 1 => Some(roberta::type_of_all(b, types, s.hidden)?),
             Some(types) => {
-                let ids = b.input(names::TOKEN_TYPES, types.signed());
+                let ids = b.input(names::TOKEN_TYPES, types.signed())?;
                 Some(b.embedding(ids, "embeddings.token_type_embeddings", types, s.hidden)?)
             }
         };
@@ -83,6 +83,6 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     })?;
     let masked = MaskedLm { bias: DecoderBias::Own, ..TextHeads::roberta().masked };
     let sequence = (Pooling::Dense("pooler.dense", Activation::TANH), "classifier");
-    TextHeads { pooler: None, masked, sequence }.finish(b, &s.head_sizes(), hidden, task)?;
+    TextHeads { pooler: None, masked, sequence, choice: None }.finish(b, &s.head_sizes(), hidden, task)?;
     Ok(properties)
 }

@@ -10,6 +10,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "helium",
     class_prefix: "Helium",
+    tasks: decoder::WITHOUT_ANSWERS,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["attention_bias", "hidden_act", "mlp_bias", "rms_norm_eps"]],
     irrelevant_keys: &[],
     gguf: None,
@@ -17,7 +18,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
@@ -37,5 +38,5 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     s.feed_forward_bias = b.config.boolean("mlp_bias", false)?;
     s.interleaved = true;
     s.rope = rope::Defaults { theta: 100_000.0, ..rope::Defaults::default() };
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }

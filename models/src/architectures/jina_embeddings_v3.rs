@@ -14,7 +14,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "jina_embeddings_v3",
     class_prefix: "JinaEmbeddingsV3",
     base: "roberta",
-    tasks: encoder::TASKS,
+    tasks: encoder::WITHOUT_CHOICES,
     keys: &[rope::KEYS, blocks::KEYS, nomic_bert::KEYS],
     irrelevant_keys: &[],
     // Heads of other tasks.

@@ -16,6 +16,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "layoutlm",
     class_prefix: "LayoutLM",
+    tasks: encoder::WITHOUT_CHOICES,
     base: "layoutlm",
     keys: &[bert::KEYS, &["max_2d_position_embeddings"]],
     irrelevant_keys: &[],
@@ -27,11 +28,11 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let s = bert::settings(b.config, &Defaults::BERT)?;
     let places = b.config.size("max_2d_position_embeddings", 1024)?;
     let types = bert::token_types(b)?;
-    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
+    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed())?;
     let four = [Dim::symbol(BATCH), Dim::symbol(SEQUENCE), Dim::constant(4)];
     let boxes = b.ids(names::BOXES, four, places.signed());
-    let attention_mask = b.input(names::ATTENTION_MASK, 2);
-    let token_type_ids = b.input(names::TOKEN_TYPES, types.signed());
+    let attention_mask = b.input(names::ATTENTION_MASK, 2)?;
+    let token_type_ids = b.input(names::TOKEN_TYPES, types.signed())?;
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
     let positions = encoder::absolute_positions(b, &s)?;

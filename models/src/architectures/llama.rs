@@ -12,9 +12,10 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "llama",
     class_prefix: "Llama",
     base: "model",
-    other_bases: &[],
+    // In checkpoints for question answering.
+    other_bases: &["transformer"],
     renamed: &[],
-    tasks: &[Task::TextGeneration],
+    tasks: decoder::TASKS,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["attention_bias", "hidden_act", "mlp_bias", "rms_norm_eps"]],
     older_keys: &[],
     only: &[],
@@ -76,9 +77,9 @@ pub(crate) const GGUF_MODEL: &[Pair] =
 /// Frequencies that old checkpoints store, then heads of other tasks.
 pub(crate) const UNUSED_TENSORS: &[&str] = &[".rotary_emb.inv_freq", "rotary_emb.inv_freq", "score.", "qa_outputs."];
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(b, &Defaults::LLAMA)?;
     s.read_attention_bias(b, false)?;
     s.feed_forward_bias = b.config.boolean("mlp_bias", false)?;
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }

@@ -6,12 +6,13 @@ use crate::architecture::{Architecture, Properties};
 use crate::architectures::bart::{self, Defaults, EMBEDDINGS, HEAD, Positions, Settings};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
-use crate::layers::seq2seq::Shared;
+use crate::layers::seq2seq::{self, Shared};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "marian",
     class_prefix: "Marian",
+    tasks: seq2seq::TASKS,
     keys: &[bart::KEYS, &["decoder_vocab_size", "share_encoder_decoder_embeddings"]],
     only: &[
         bart::NO_BIAS_OF_LOGITS,

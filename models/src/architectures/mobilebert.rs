@@ -9,7 +9,7 @@ use crate::architectures::bert::{self, Defaults};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::activation::Activation;
 use crate::layers::attention::{Heads, Scores, attention};
-use crate::layers::builder::{BATCH, Builder, SEQUENCE};
+use crate::layers::builder::{Builder, SEQUENCE};
 use crate::layers::encoder::{self, Settings};
 use crate::layers::heads::{self, Pooling, TextHeads};
 use crate::names;
@@ -179,9 +179,9 @@ impl Mobile {
         let s = &self.s;
         let wide = Settings { embedded: s.hidden, ..*s };
         let types = bert::token_types(b)?;
-        let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
-        let attention_mask = b.input(names::ATTENTION_MASK, 2);
-        let token_type_ids = b.input(names::TOKEN_TYPES, types.signed());
+        let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed())?;
+        let attention_mask = b.input(names::ATTENTION_MASK, 2)?;
+        let token_type_ids = b.input(names::TOKEN_TYPES, types.signed())?;
         let mask = encoder::mask(b, attention_mask)?;
         let mut x = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.embedded)?;
         let mut features = s.embedded;
@@ -205,7 +205,7 @@ fn trigrams(b: &mut Builder<'_>, x: ValueId, size: Size) -> Result<ValueId, Mode
     let zero = Weight::numbers(DType::F32, vec![1, 1, 1], &[0.0]);
     let zero = zero.unwrap_or_else(|| unreachable!("one number has this shape"));
     let zero = b.graph.add_weight(&at("zero"), zero, Origin::Unknown);
-    let shape = Shape::new([Dim::symbol(BATCH), Dim::constant(1), size.signed().into()]);
+    let shape = Shape::new([b.texts(), Dim::constant(1), size.signed().into()]);
     let margin = b.emit(Expand { x: zero, shape }, &at("margin"))?;
     let padded = b.emit(Concat { parts: vec![margin, x, margin], axis: 1 }, &at("padded"))?;
     let mut from = |start: i64, name: &str| {
@@ -228,7 +228,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         x = m.layer(b, x, mask, &format!("encoder.layer.{layer}"))?;
     }
     let bert = TextHeads::bert(m.s.activation);
-    let heads = TextHeads { pooler: Some(pooling), sequence: (pooling, "classifier"), ..bert };
+    let heads = TextHeads { pooler: Some(pooling), sequence: (pooling, "classifier"), choice: Some(pooling), ..bert };
     match task {
         Task::FillMask => fill_mask(b, &m.s, x, &heads)?,
         _ => heads.finish(b, &m.s.head_sizes(), x, task)?,
@@ -249,7 +249,7 @@ fn fill_mask(b: &mut Builder<'_>, s: &Settings, x: ValueId, heads: &TextHeads) -
         let rest = b.transpose(stored, &[1, 0], "cls.predictions.dense.rows")?;
         weight = b.emit(Concat { parts: vec![weight, rest], axis: 1 }, "cls.predictions.matrix")?;
     }
-    let bias = Some(heads::decoder_bias(b, &wide, &heads.masked, tied)?);
+    let bias = heads::decoder_bias(b, &wide, &heads.masked, tied)?;
     let logits = b.emit(Linear::new(x, weight, bias), DECODER)?;
     b.give(names::LOGITS, logits);
     Ok(())

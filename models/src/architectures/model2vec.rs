@@ -57,8 +57,8 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
         Some(tokens) => Size::derived(tokens, "tokens of the checkpoint"),
         None => rows,
     };
-    let ids = b.input(names::INPUT_IDS, tokens.signed());
-    b.input(names::ATTENTION_MASK, 2);
+    let ids = b.input(names::INPUT_IDS, tokens.signed())?;
+    b.input(names::ATTENTION_MASK, 2)?;
     let look_up = |b: &mut Builder<'_>, x: ValueId, name: &str| b.emit(Gather { x, indices: ids, axis: 0 }, name);
     let mapped = match b.tensors.contains(MAPPING) {
         true => {

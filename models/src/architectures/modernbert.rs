@@ -12,6 +12,7 @@ use crate::layers::builder::Builder;
 use crate::layers::encoder;
 use crate::layers::heads;
 use crate::layers::norm::Norm;
+use crate::layers::pooling;
 use crate::layers::rope::{self, Layers};
 use crate::layers::windows::Windows;
 use crate::names;
@@ -155,13 +156,18 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
             let logits = b.emit(Linear::new(x, weight, bias), "decoder")?;
             b.give(names::LOGITS, logits);
         }
-        Task::TextClassification => {
-            let pooled = match head.mean {
-                true => heads::mean_token(b, hidden, mask, "pooled")?,
-                false => heads::first_token(b, hidden, "pooled")?,
+        Task::TextClassification | Task::MultipleChoice => {
+            let pooled = match (head.mean, task) {
+                (true, _) => heads::mean_token(b, hidden, mask, "pooled")?,
+                // The library finds the first token after padding in this class alone.
+                (false, Task::MultipleChoice) => pooling::first_kept(b, hidden, mask, "pooled")?,
+                (false, _) => heads::first_token(b, hidden, "pooled")?,
             };
             let x = head.apply(b, &s, pooled)?;
-            heads::classify(b, s.hidden, x, "classifier")?;
+            match task {
+                Task::MultipleChoice => heads::choose(b, s.hidden, x, "classifier")?,
+                _ => heads::classify(b, s.hidden, x, "classifier")?,
+            }
         }
         Task::TokenClassification => {
             let x = head.apply(b, &s, hidden)?;

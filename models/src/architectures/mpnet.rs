@@ -66,8 +66,8 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     if max_positions == 0 {
         return Err(b.config.error(format!("{} leaves no position after that of padding", s.positions)));
     }
-    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
-    let attention_mask = b.input(names::ATTENTION_MASK, 2);
+    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed())?;
+    let attention_mask = b.input(names::ATTENTION_MASK, 2)?;
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
     let ids = roberta::position_ids(b, input_ids, PADDING)?;

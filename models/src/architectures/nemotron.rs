@@ -20,7 +20,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
@@ -40,5 +40,5 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     s.norm = Norm::LayerAroundOne;
     s.feed_forward = FeedForward::Plain { up: "up_proj", down: "down_proj" };
     s.rope = rope::Defaults { part: 0.5, ..rope::Defaults::default() };
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }

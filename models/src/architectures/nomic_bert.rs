@@ -8,7 +8,7 @@ use crate::checkpoint::config_keys::Only;
 use crate::layers::activation::Activation;
 use crate::layers::blocks::{self, Around, Defaults, Encoded, FeedForward, Projections, Settings};
 use crate::layers::builder::Builder;
-use crate::layers::heads::{MaskedLm, Pooling, TextHeads};
+use crate::layers::heads::{DecoderBias, MaskedLm, Pooling, SecondBias, TextHeads};
 use crate::layers::norm::Norm;
 use crate::layers::rope;
 use crate::names;
@@ -131,14 +131,18 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let types = bert::token_types(b)?;
     let Encoded { hidden, properties, .. } = blocks::encoder(b, &s, |b, ids| {
         let words = b.embedding(ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
-        let token_type_ids = b.input(names::TOKEN_TYPES, types.signed());
+        let token_type_ids = b.input(names::TOKEN_TYPES, types.signed())?;
         let types = b.embedding(token_type_ids, "embeddings.token_type_embeddings", types, s.hidden)?;
         let sum = b.add(words, types, "embeddings.add")?;
         b.layer_norm(sum, "emb_ln", s.hidden, s.eps)
     })?;
-    let bert = TextHeads::bert(s.activation);
-    let masked = MaskedLm { norm: "cls.predictions.transform.layer_norm", ..bert.masked };
+    let masked = MaskedLm {
+        norm: "cls.predictions.transform.layer_norm",
+        // The authors' code has none where `mlp_fc1_bias` is false; the library takes zeros.
+        bias: DecoderBias::SecondOrNone(SecondBias { name: "cls.predictions.bias", applied_by: None }),
+        ..TextHeads::bert(s.activation).masked
+    };
     let sequence = (Pooling::Dense("pooler.dense", Activation::TANH), "classifier");
-    TextHeads { pooler: None, masked, sequence }.finish(b, &s.head_sizes(), hidden, task)?;
+    TextHeads { pooler: None, masked, sequence, choice: None }.finish(b, &s.head_sizes(), hidden, task)?;
     Ok(properties)
 }

@@ -11,6 +11,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "olmo2",
     class_prefix: "Olmo2",
+    tasks: decoder::OF_TEXTS,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["attention_bias", "hidden_act", "rms_norm_eps"]],
     irrelevant_keys: &[],
     gguf: None,
@@ -18,10 +19,10 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let defaults = Defaults { vocab_size: 50304, eps: ("rms_norm_eps", 1e-5), ..Defaults::LLAMA };
     let s = read(b, &defaults)?;
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }
 
 /// Reads what OLMo 2 and OLMo 3 have in common.

@@ -14,6 +14,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "olmo3",
     class_prefix: "Olmo3",
+    tasks: decoder::OF_TEXTS,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["attention_bias", "hidden_act", "rms_norm_eps"]],
     irrelevant_keys: &[],
     gguf: None,
@@ -21,12 +22,12 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let defaults = Defaults { vocab_size: 50304, eps: ("rms_norm_eps", 1e-5), ..Defaults::LLAMA };
     let mut s = olmo2::read(b, &defaults)?;
     let window = b.config.optional_size("sliding_window", Some(4096))?;
     s.windows = Windows::read(b.config, s.layers, window, |layer| !(layer + 1).is_multiple_of(4))?;
     s.rope = rope::Defaults { layers: Layers::Full, theta: 500_000.0, ..rope::Defaults::default() };
     s.local_rope = Some(rope::Defaults { layers: Layers::Sliding { scaled: false }, ..s.rope });
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }

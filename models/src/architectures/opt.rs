@@ -10,7 +10,7 @@ use crate::checkpoint::config_keys::Only;
 use crate::layers::activation::Activation;
 use crate::layers::attention::{Heads, Scores, Text};
 use crate::layers::builder::Builder;
-use crate::layers::decoder::{self, Decoder, Positions};
+use crate::layers::decoder::{self, Classifier, Decoder, Positions};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -19,7 +19,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     base: "model",
     other_bases: &[],
     renamed: &[],
-    tasks: &[Task::TextGeneration],
+    tasks: &[Task::TextGeneration, Task::FeatureExtraction, Task::TextClassification, Task::QuestionAnswering],
     keys: &[
         decoder::KEYS,
         &[
@@ -101,10 +101,10 @@ impl Settings {
     }
 }
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     const EMBEDDINGS: &str = "decoder.embed_tokens";
     let s = Settings::read(b.config)?;
-    let mut decoder = Decoder::new(b, s.vocabulary, s.positions, Positions::Given, s.heads)?;
+    let mut decoder = Decoder::new(b, task, s.vocabulary, s.positions, Positions::GivenOrCounted, s.heads)?;
     let norm = Norm::new(b, &s);
     let projected = s.embedded.value != s.hidden.value;
 
@@ -137,8 +137,9 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     if projected {
         x = b.projection(x, "decoder.project_out", [s.embedded, s.hidden], false)?;
     }
-    let logits = decoder.logits(b, x, s.embedded, &format!("{EMBEDDINGS}.weight"), true, false)?;
-    Ok(decoder.finish(b, logits))
+    decoder.finish(b, x, s.embedded, Classifier::Generic, |decoder, b, x| {
+        decoder.logits(b, x, s.embedded, &format!("{EMBEDDINGS}.weight"), true, false)
+    })
 }
 
 /// The vectors of positions: [batch_size, sequence_length, hidden].

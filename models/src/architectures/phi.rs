@@ -12,6 +12,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "phi",
     class_prefix: "Phi",
+    tasks: decoder::WITHOUT_ANSWERS,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["hidden_act", "layer_norm_eps", "qk_layernorm"]],
     irrelevant_keys: &[],
     gguf: None,
@@ -19,7 +20,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
@@ -43,5 +44,5 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
         s.names.head_norms = ["q_layernorm", "k_layernorm"];
     }
     s.rope = rope::Defaults { part: 0.5, ..rope::Defaults::default() };
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }

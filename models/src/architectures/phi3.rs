@@ -13,6 +13,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "phi3",
     class_prefix: "Phi3",
+    tasks: decoder::WITHOUT_ANSWERS,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act", "rms_norm_eps"]],
     only: &[Only::Off("attention_bias")],
     irrelevant_keys: &[],
@@ -21,7 +22,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
@@ -45,5 +46,5 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     };
     let window = b.config.optional_size("sliding_window", None)?;
     s.windows = Windows::read(b.config, s.layers, window, |_| true)?;
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }

@@ -27,14 +27,14 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults { vocab_size: 151936, max_position_embeddings: 32768, intermediate_size: 22016, ..Defaults::LLAMA },
     )?;
     s.input_bias = true;
     s.windows = windows(b.config, s.layers)?;
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }
 
 /// What the configuration says of windows, besides [`windows::KEYS`].

@@ -37,7 +37,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
@@ -52,5 +52,5 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     s.read_attention_bias(b, false)?;
     s.head_norms = HeadNorms::Each;
     s.windows = qwen2::windows(b.config, s.layers)?;
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }

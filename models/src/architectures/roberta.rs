@@ -109,8 +109,8 @@ fn build_with(
     let max_positions = s.positions.value.saturating_sub(usize::try_from(pad).unwrap_or(usize::MAX).saturating_add(1));
     let types = bert::token_types(b)?;
 
-    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
-    let attention_mask = b.input(names::ATTENTION_MASK, 2);
+    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed())?;
+    let attention_mask = b.input(names::ATTENTION_MASK, 2)?;
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
     let types = type_of_all(b, types, s.hidden)?;

@@ -10,6 +10,7 @@ use crate::checkpoint::config::Size;
 use crate::layers::builder::{Builder, SEQUENCE};
 use crate::layers::encoder::{self, Context, Rotation, Settings};
 use crate::layers::heads::{Pooling, TextHeads};
+use crate::layers::pooling::{self, Summary};
 use crate::layers::rope::Angles;
 use crate::layers::sinusoidal;
 use crate::names;
@@ -19,10 +20,9 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "roformer",
     class_prefix: "RoFormer",
     base: "roformer",
-    keys: &[bert::KEYS, &["embedding_size", "rotary_value"]],
+    keys: &[bert::KEYS, pooling::SUMMARY_KEYS, &["embedding_size", "rotary_value"]],
     only: &[encoder::NO_DECODER],
-    // Heads of other tasks.
-    irrelevant_keys: &["summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj"],
+    irrelevant_keys: pooling::SUMMARY_DROPOUT,
     build,
     ..bert::ARCHITECTURE
 };
@@ -33,9 +33,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     s.embedded = b.config.size_or("embedding_size", s.hidden)?;
     let values = b.config.boolean("rotary_value", false)?;
     let types = bert::token_types(b)?;
-    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
-    let attention_mask = b.input(names::ATTENTION_MASK, 2);
-    let token_type_ids = b.input(names::TOKEN_TYPES, types.signed());
+    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed())?;
+    let attention_mask = b.input(names::ATTENTION_MASK, 2)?;
+    let token_type_ids = b.input(names::TOKEN_TYPES, types.signed())?;
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.embedded)?;
     let types = b.embedding(token_type_ids, "embeddings.token_type_embeddings", types, s.embedded)?;
@@ -46,8 +46,12 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let rotation = Some(Rotation { angles: angles(b, &s)?, interleaved: true, values });
     let hidden = encoder::layers(b, &s, &LAYER, x, Context { rotation, ..Context::of_mask(mask) })?;
     let classifier = Pooling::Dense("classifier.dense", s.activation);
-    let heads =
-        TextHeads { pooler: None, sequence: (classifier, "classifier.out_proj"), ..TextHeads::bert(s.activation) };
+    let heads = TextHeads {
+        pooler: None,
+        sequence: (classifier, "classifier.out_proj"),
+        choice: Some(Pooling::Summary(Summary::LAST)),
+        ..TextHeads::bert(s.activation)
+    };
     heads.finish(b, &s.head_sizes(), hidden, task)?;
     Ok(s.properties(s.positions.value))
 }

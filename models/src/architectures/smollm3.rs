@@ -35,7 +35,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
@@ -56,7 +56,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let window = if b.config.boolean("use_sliding_window", false)? { window } else { None };
     s.windows = Windows::read(b.config, s.layers, window, |layer| s.unrotated[layer])?;
     s.tied = true;
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }
 
 /// The layers without a rotary embedding: `no_rope_layers` has a 0 for each of them, and a 1 for the others.

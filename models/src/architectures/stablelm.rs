@@ -12,6 +12,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "stablelm",
     class_prefix: "StableLm",
+    tasks: decoder::WITHOUT_ANSWERS,
     keys: &[
         decoder::KEYS,
         rope::KEYS,
@@ -24,7 +25,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
@@ -48,5 +49,5 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     if s.parallel {
         s.feed_forward_norms.before = None;
     }
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }

@@ -13,6 +13,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "starcoder2",
     class_prefix: "Starcoder2",
+    tasks: decoder::WITHOUT_ANSWERS,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act", "norm_epsilon", "use_bias"]],
     irrelevant_keys: &["embedding_dropout", "residual_dropout"],
     gguf: None,
@@ -20,7 +21,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
@@ -43,5 +44,5 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let window = b.config.optional_size("sliding_window", None)?;
     s.windows = Windows::read(b.config, s.layers, window, |_| true)?;
     s.tied = true;
-    blocks::decoder(b, &s)
+    blocks::decoder(b, &s, task)
 }

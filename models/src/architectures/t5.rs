@@ -153,7 +153,7 @@ fn has_own_head(b: &mut Builder<'_>) -> Result<bool, ModelError> {
 }
 
 fn encoder(b: &mut Builder<'_>, s: &Settings, shared: &Shared) -> Result<(), ModelError> {
-    let encoder = Encoder::new(b, s.vocabulary)?;
+    let encoder = Encoder::new(b, s.vocabulary, ENCODER_SEQUENCE)?;
     let length = Dim::symbol(ENCODER_SEQUENCE);
     let bias = position_bias(b, s, "encoder", true, &Dim::constant(0), &length)?;
     let mut x = embed(b, shared, encoder.input_ids, "encoder")?;

@@ -255,6 +255,11 @@ impl<'a> Config<'a> {
     /// The number of labels of a classifier: that of the entries of `id2label`, which counts for the
     /// transformers library, or `num_labels`, or what files of 2019 call `_num_labels`, or 2.
     pub(crate) fn labels(&self) -> Result<Size, ModelError> {
+        self.labels_or(2)
+    }
+
+    /// The same with another number where the file has none of these.
+    pub(crate) fn labels_or(&self, default: usize) -> Result<Size, ModelError> {
         const KEY: &str = "num_labels";
         let named = match self.get("id2label") {
             None => None,
@@ -276,7 +281,7 @@ impl<'a> Config<'a> {
             (None, _) => {
                 let key = [KEY, "_num_labels"].into_iter().find(|key| self.get(key).is_some());
                 let given = key.map(|key| self.given_size(&[key])).transpose()?.flatten();
-                Ok(given.unwrap_or(Size { value: 2, key: KEY, is_default: true }))
+                Ok(given.unwrap_or(Size { value: default, key: KEY, is_default: true }))
             }
         }
     }

@@ -235,6 +235,12 @@ impl<'a> Tensors<'a> {
         ModelError::MissingTensor { name: wanted, path: self.checkpoint.weights_path().to_owned(), hint }
     }
 
+    /// Takes the tensors of a module as used, of a head that the task does not need.
+    pub(crate) fn leave(&mut self, module: &str) {
+        let is_of = |name: &&str| name.strip_prefix(module).is_some_and(|rest| rest.starts_with('.'));
+        self.used.extend(self.checkpoint.tensor_names().filter(is_of).map(str::to_owned));
+    }
+
     /// Stored names that were not used and do not begin with one of `known` (prefixes
     /// aside), or end with one that begins with a dot.
     pub(crate) fn unused(&self, known: &[&str]) -> Vec<&'a str> {

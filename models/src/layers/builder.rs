@@ -14,7 +14,7 @@ use crate::checkpoint::tensors::Tensors;
 use crate::names::{self, Named};
 use crate::{Architecture, Checkpoint, IdRange, ModelError, Part};
 
-pub(crate) use crate::names::{BATCH, PAST, SEQUENCE};
+pub(crate) use crate::names::{BATCH, CHOICES, PAST, SEQUENCE};
 
 pub(crate) struct Builder<'a> {
     pub(crate) graph: Graph,
@@ -23,6 +23,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) warnings: Vec<String>,
     /// Whether a pooler that the model has is left out, as no output reads it.
     pub(crate) is_bare: bool,
+    /// Whether each row of inputs is some texts of which one is chosen.
+    pub(crate) chooses: bool,
     /// The ids that each input of integers takes, in the order of the inputs.
     pub(crate) id_ranges: Vec<IdRange>,
     /// The parts of the model that are built.
@@ -45,6 +47,7 @@ impl<'a> Builder<'a> {
             tensors: Tensors::new(checkpoint, architecture, quantization),
             warnings: Vec::new(),
             is_bare: false,
+            chooses: false,
             id_ranges: Vec::new(),
             parts: Vec::new(),
             weights: HashMap::new(),
@@ -69,9 +72,21 @@ impl<'a> Builder<'a> {
         self.parts
     }
 
-    /// An input of ids from 0 up to, not including, `end`: i64[batch_size, sequence_length].
-    pub(crate) fn input(&mut self, input: Named<InputRole>, end: i64) -> ValueId {
-        self.ids(input, [Dim::symbol(BATCH), Dim::symbol(SEQUENCE)], end)
+    /// The number of texts in a run: rows, or all choices of all rows.
+    pub(crate) fn texts(&self) -> Dim {
+        let rows = Dim::symbol(BATCH);
+        if self.chooses { rows.checked_mul(&Dim::symbol(CHOICES)).unwrap_or_default() } else { rows }
+    }
+
+    /// An input of ids from 0 up to, not including, `end`: i64[batch_size, sequence_length]. Where texts are chosen among, it is
+    /// i64[batch_size, num_choices, sequence_length], and the result has all texts one after the other.
+    pub(crate) fn input(&mut self, input: Named<InputRole>, end: i64) -> Result<ValueId, ModelError> {
+        let (rows, tokens) = (Dim::symbol(BATCH), Dim::symbol(SEQUENCE));
+        if !self.chooses {
+            return Ok(self.ids(input, [rows, tokens], end));
+        }
+        let ids = self.ids(input, [rows, Dim::symbol(CHOICES), tokens.clone()], end);
+        self.reshape(ids, [self.texts(), tokens], &format!("{}.texts", input.0))
     }
 
     /// An input of ids from 0 up to, not including, `end`.

@@ -1,30 +1,59 @@
-//! The parts that decoders share: inputs, causal attention over a cache of keys and values, and the head that
-//! scores the next token. Inputs and outputs are named as Optimum names them.
+//! The parts that decoders share: inputs, causal attention, over a cache of keys and values where text is generated, and
+//! heads. Inputs and outputs are named as Optimum names them.
 
-use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, CumSum, Flag, Linear, Slice};
+use planish_ir::ops::{Attention, Binary, BinaryKind, CumSum, Flag, Linear, Slice};
 use planish_ir::{DType, Dim, ValueId};
 
-use crate::ModelError;
 use crate::architecture::Properties;
 use crate::checkpoint::config::Size;
 use crate::layers::attention::{Heads, Scores, Text, attention};
 use crate::layers::builder::{BATCH, Builder, PAST, SEQUENCE};
-use crate::layers::heads;
-use crate::layers::sinks::{self, Cached};
+use crate::layers::sinks::{self, Keys};
+use crate::layers::{encoder, heads, pooling};
 use crate::names;
 use crate::names::CacheOf;
+use crate::{ModelError, Task};
 
 /// The projection to the vocabulary.
 const HEAD: &str = "lm_head";
 
 /// The configuration keys that all decoders read.
-pub(crate) const KEYS: &[&str] = &["pad_token_id", "tie_word_embeddings"];
+pub(crate) const KEYS: &[&str] = &[CAUSAL, "pad_token_id", "tie_word_embeddings", TOKEN_BIAS];
 
-/// Where the positions of tokens come from: Optimum gives some types an input for them.
+/// Whether a token sees only itself and those before it, in transformers 5.
+const CAUSAL: &str = "is_causal";
+
+/// Whether the classifier of tokens has a bias.
+const TOKEN_BIAS: &str = "token_classification_bias";
+
+/// The tasks that the transformers library has classes for, of those decoders for which it has most; others take the first
+/// ones of them.
+pub(crate) const TASKS: &[Task] = &[
+    Task::TextGeneration,
+    Task::FeatureExtraction,
+    Task::TextClassification,
+    Task::TokenClassification,
+    Task::QuestionAnswering,
+];
+
+/// The tasks but question answering.
+pub(crate) const WITHOUT_ANSWERS: &[Task] = TASKS.split_at(4).0;
+
+/// The tasks of decoders that classify only whole texts.
+pub(crate) const OF_TEXTS: &[Task] = TASKS.split_at(3).0;
+
+/// The tasks of decoders that classify nothing.
+pub(crate) const WITHOUT_LABELS: &[Task] = TASKS.split_at(2).0;
+
+/// Where the positions of tokens come from if text is generated: Optimum gives some types an input for them. For other tasks
+/// there is no such input: the positions are 0, 1, 2 ..., padding counted, as the transformers library takes them, if it is not
+/// said otherwise here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Positions {
     /// The input `position_ids`.
     Given,
+    /// The same, and counted from the first token that the mask keeps for other tasks.
+    GivenOrCounted,
     /// Counted from the first token that the mask keeps.
     Counted,
 }
@@ -35,33 +64,71 @@ pub(crate) struct Decoder {
     pub(crate) input_ids: ValueId,
     /// i64[batch_size, sequence_length].
     pub(crate) position_ids: ValueId,
+    task: Task,
     vocabulary: Size,
     positions: Size,
     heads: Heads,
     /// Which keys take part: bool[batch_size, past_sequence_length + sequence_length].
     mask: ValueId,
-    /// Keys and values of each layer so far.
+    /// Whether a token sees only itself and those before it.
+    causal: bool,
+    /// How many keys more than the configuration says are in a window.
+    wider: usize,
+    /// Whether the generic classifier of tokens has a bias.
+    token_bias: bool,
+    /// Keys and values of each layer so far, where text is generated.
     present: Vec<[ValueId; 2]>,
 }
 
 impl Decoder {
-    /// Adds the inputs, but those of the cache: each layer adds its own.
+    /// Adds the inputs for a task, but those of the cache: each layer adds its own.
     pub(crate) fn new(
         b: &mut Builder<'_>,
+        task: Task,
         vocabulary: Size,
         positions: Size,
         source: Positions,
         heads: Heads,
     ) -> Result<Self, ModelError> {
-        let input_ids = b.input(names::INPUT_IDS, vocabulary.signed());
-        let keys = Dim::symbol(PAST).checked_add(&Dim::symbol(SEQUENCE)).unwrap_or_default();
+        let generates = task == Task::TextGeneration;
+        let (causal, token_bias) = (b.config.boolean(CAUSAL, true)?, b.config.boolean(TOKEN_BIAS, true)?);
+        if !causal {
+            refuse_generation(b, CAUSAL, task)?;
+        }
+        let past = if generates { Dim::symbol(PAST) } else { Dim::constant(0) };
+        let input_ids = b.input(names::INPUT_IDS, vocabulary.signed())?;
+        let keys = past.checked_add(&Dim::symbol(SEQUENCE)).unwrap_or_default();
         let attention_mask = b.ids(names::ATTENTION_MASK, [Dim::symbol(BATCH), keys], 2);
         let position_ids = match source {
-            Positions::Given => b.input(names::POSITION_IDS, positions.signed()),
-            Positions::Counted => counted(b, attention_mask)?,
+            Positions::Given | Positions::GivenOrCounted if generates => {
+                b.input(names::POSITION_IDS, positions.signed())?
+            }
+            Positions::Counted if generates => counted(b, attention_mask, past)?,
+            Positions::GivenOrCounted => counted(b, attention_mask, past)?,
+            Positions::Given | Positions::Counted => encoder::positions(b)?,
         };
-        let mask = b.emit(Cast { x: attention_mask, to: DType::Bool }, "attention_mask.bool")?;
-        Ok(Self { input_ids, position_ids, vocabulary, positions, heads, mask, present: Vec::new() })
+        let mask = encoder::mask(b, attention_mask)?;
+        // The library's windows on both sides have a key more.
+        let wider = usize::from(!causal);
+        Ok(Self {
+            input_ids,
+            position_ids,
+            task,
+            vocabulary,
+            positions,
+            heads,
+            mask,
+            causal,
+            wider,
+            token_bias,
+            present: Vec::new(),
+        })
+    }
+
+    /// Lets each token see those after it too, as a key of the configuration says, with windows of the sizes that layers have.
+    pub(crate) fn sees_both_sides(&mut self, b: &Builder<'_>, key: &'static str) -> Result<(), ModelError> {
+        (self.causal, self.wider) = (false, 0);
+        refuse_generation(b, key, self.task)
     }
 
     /// The scores of the vocabulary for each token, by the projection that checkpoints of most decoders
@@ -82,21 +149,77 @@ impl Decoder {
         b.emit(Linear::new(x, weight, bias), HEAD)
     }
 
-    /// Adds the outputs: `logits`, then the cache.
-    pub(crate) fn finish(self, b: &mut Builder<'_>, logits: ValueId) -> Properties {
-        b.give(names::LOGITS, logits);
-        for (layer, values) in self.present.into_iter().enumerate() {
-            for ((name, role), value) in CacheOf::Model.present(layer).into_iter().zip(values) {
-                b.output(&name, role, value);
+    /// Adds the outputs of the task. `x` is what the last layer gives, [batch_size, sequence_length, hidden], and `score` makes
+    /// scores of the vocabulary of it.
+    pub(crate) fn finish(
+        self,
+        b: &mut Builder<'_>,
+        x: ValueId,
+        hidden: Size,
+        tokens: Classifier,
+        score: impl FnOnce(&Self, &mut Builder<'_>, ValueId) -> Result<ValueId, ModelError>,
+    ) -> Result<Properties, ModelError> {
+        let pad_token_id = b.config.any_token("pad_token_id", self.vocabulary);
+        let (max_positions, vocab_size) = (Some(self.positions.value), Some(self.vocabulary.value));
+        if self.task != Task::TextGeneration {
+            b.tensors.leave(HEAD);
+        }
+        match self.task {
+            Task::TextGeneration => {
+                let logits = score(&self, b, x)?;
+                b.give(names::LOGITS, logits);
+                for (layer, values) in self.present.into_iter().enumerate() {
+                    for ((name, role), value) in CacheOf::Model.present(layer).into_iter().zip(values) {
+                        b.output(&name, role, value);
+                    }
+                }
+            }
+            Task::FeatureExtraction => b.give(names::HIDDEN, x),
+            Task::TextClassification => {
+                let x = pooling::last_token(b, x, self.input_ids, self.mask, pad_token_id, "last_token")?;
+                heads::classify_without_bias(b, hidden, x, SCORE)?;
+            }
+            Task::TokenClassification => match tokens {
+                Classifier::Own => heads::classify(b, hidden, x, "classifier")?,
+                Classifier::Generic if self.token_bias => heads::classify(b, hidden, x, SCORE)?,
+                Classifier::Generic => heads::classify_without_bias(b, hidden, x, SCORE)?,
+            },
+            Task::QuestionAnswering => heads::answer(b, hidden, x, "qa_outputs")?,
+            Task::FillMask
+            | Task::MultipleChoice
+            | Task::SentenceSimilarity
+            | Task::Text2TextGeneration
+            | Task::ImageClassification => {
+                unreachable!("{}", heads::NO_HEAD)
             }
         }
-        Properties {
-            max_positions: Some(self.positions.value),
-            vocab_size: Some(self.vocabulary.value),
-            pad_token_id: b.config.any_token("pad_token_id", self.vocabulary),
-            ..Properties::default()
-        }
+        Ok(Properties { max_positions, vocab_size, pad_token_id, ..Properties::default() })
     }
+}
+
+/// The classifier of tokens.
+#[derive(Clone, Copy)]
+pub(crate) enum Classifier {
+    /// That of `GenericForTokenClassification` of the transformers library, with a bias unless the configuration says otherwise.
+    Generic,
+    /// `classifier`.
+    Own,
+}
+
+/// The module that scores labels.
+const SCORE: &str = "score";
+
+/// Refuses to generate text by a model whose tokens see those after them, as a key of the configuration says.
+fn refuse_generation(b: &Builder<'_>, key: &'static str, task: Task) -> Result<(), ModelError> {
+    if task != Task::TextGeneration {
+        return Ok(());
+    }
+    let value = b.config.get(key).map_or_else(String::new, ToString::to_string);
+    Err(b.config.error(format!(
+        "`{key}` is {value}: a token sees those after it, so no cache holds its keys and values while a text grows; choose \
+         another task, such as {}",
+        Task::FeatureExtraction
+    )))
 }
 
 impl Text for Decoder {
@@ -107,15 +230,27 @@ impl Text for Decoder {
         scores: Scores,
         module: &str,
     ) -> Result<ValueId, ModelError> {
-        let layer = self.present.len();
         let Heads { keys, size, .. } = self.heads;
+        let layer = self.present.len();
+        if self.task != Task::TextGeneration {
+            let scores = Scores { window: scores.window.map(|window| window + self.wider), ..scores };
+            if let Some(sinks) = scores.sinks {
+                if !self.causal {
+                    return Err(b.config.error(format!("`{CAUSAL}` is false: that is not supported with sinks")));
+                }
+                let keys = Keys { past: None, mask: self.mask };
+                return Ok(sinks::attend(b, qkv, keys, self.heads, scores, sinks, module)?[0]);
+            }
+            let causal = Flag(self.causal);
+            return b.emit(Attention { causal, ..attention(qkv, self.heads, scores, self.mask) }, module);
+        }
         let [past_key, past_value] = CacheOf::Model.past(layer).map(|(name, role)| {
             let dims = [Dim::symbol(BATCH), keys.signed().into(), Dim::symbol(PAST), size.signed().into()];
             b.floats(&name, role, dims)
         });
         if let Some(sinks) = scores.sinks {
-            let cached = Cached { past: [past_key, past_value], mask: self.mask };
-            let [result, key, value] = sinks::attend(b, qkv, cached, self.heads, scores, sinks, module)?;
+            let all = Keys { past: Some([past_key, past_value]), mask: self.mask };
+            let [result, key, value] = sinks::attend(b, qkv, all, self.heads, scores, sinks, module)?;
             self.present.push([key, value]);
             return Ok(result);
         }
@@ -137,11 +272,11 @@ impl Text for Decoder {
 }
 
 /// The number of tokens before each new one, padding not counted: i64[batch_size, sequence_length].
-fn counted(b: &mut Builder<'_>, attention_mask: ValueId) -> Result<ValueId, ModelError> {
+fn counted(b: &mut Builder<'_>, attention_mask: ValueId, past: Dim) -> Result<ValueId, ModelError> {
     const MODULE: &str = names::POSITION_IDS.0;
     let up_to = b.emit(CumSum { x: attention_mask, axis: 1 }, MODULE)?;
     let end = b.graph.ty(attention_mask).shape[1].clone();
-    let up_to = b.emit(Slice { x: up_to, axis: 1, start: Dim::symbol(PAST), end }, MODULE)?;
+    let up_to = b.emit(Slice { x: up_to, axis: 1, start: past, end }, MODULE)?;
     let one = b.graph.add_scalar("position_ids.one", DType::I64, 1.0);
     let before = b.emit(Binary { kind: BinaryKind::Sub, a: up_to, b: one }, MODULE)?;
     // Padding on the left has no token before it.

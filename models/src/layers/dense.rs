@@ -5,7 +5,7 @@ use planish_ir::{Dim, ValueId};
 
 use crate::ModelError;
 use crate::checkpoint::config::{Config, Size};
-use crate::layers::builder::{BATCH, Builder, SEQUENCE};
+use crate::layers::builder::{Builder, SEQUENCE};
 
 /// How a projection is computed and stored.
 #[derive(Clone, Copy)]
@@ -64,7 +64,7 @@ impl Form {
             }
         };
         let [outs, inners] = shares(b.config, [out, inner], groups)?;
-        let tokens = [Dim::symbol(BATCH), Dim::symbol(SEQUENCE)];
+        let tokens = [b.texts(), Dim::symbol(SEQUENCE)];
         let shape = |last: &[Size]| tokens.clone().into_iter().chain(last.iter().copied().map(dim)).collect::<Vec<_>>();
         let apart = b.reshape(x, shape(&[groups, inners]), &at("apart"))?;
         let apart = b.transpose(apart, &[0, 2, 1, 3], &at("by_group"))?;

@@ -7,7 +7,7 @@ use planish_ir::{DType, Dim, Origin, ValueId, Weight};
 use crate::ModelError;
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::attention::Heads;
-use crate::layers::builder::{BATCH, Builder, SEQUENCE};
+use crate::layers::builder::{Builder, SEQUENCE};
 
 /// The largest distance that has a place of its own in a table.
 const MAX_DISTANCE: usize = 1 << 16;
@@ -139,7 +139,7 @@ impl Pairs {
         let at = |name: &str| format!("{module}.{name}");
         let (count, size) = (Dim::from(heads.queries.signed()), Dim::from(heads.size.signed()));
         let rows = Dim::from(i64::try_from(self.rows).unwrap_or(i64::MAX));
-        let (batch, length) = (Dim::symbol(BATCH), Dim::symbol(SEQUENCE));
+        let (batch, length) = (b.texts(), Dim::symbol(SEQUENCE));
         let apart = [batch.clone(), length.clone(), count.clone(), size.clone()];
         let tokens = b.reshape(tokens, apart, &at("tokens"))?;
         let tokens = b.transpose(tokens, &[0, 2, 1, 3], &at("tokens.by_head"))?;

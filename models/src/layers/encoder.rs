@@ -2,7 +2,7 @@
 //! layers of self-attention and feed-forward, each with a residual connection and layer
 //! normalization after it, or before it.
 
-use planish_ir::ops::{Attention, Cast, Flag, Iota, Reshape, Slice};
+use planish_ir::ops::{Attention, Cast, Iota, Reshape, Slice};
 use planish_ir::{DType, Dim, Shape, ValueId};
 
 use crate::architecture::Properties;
@@ -24,7 +24,11 @@ pub(crate) const TASKS: &[Task] = &[
     Task::TextClassification,
     Task::TokenClassification,
     Task::QuestionAnswering,
+    Task::MultipleChoice,
 ];
+
+/// The tasks of encoders of text for which the transformers library has no class of multiple choice.
+pub(crate) const WITHOUT_CHOICES: &[Task] = TASKS.split_at(5).0;
 
 /// An encoder is not a decoder.
 pub(crate) const NO_DECODER: Only = Only::Off("is_decoder");
@@ -115,16 +119,14 @@ pub(crate) struct TextEncoder {
     heads: Heads,
     /// bool[batch_size, sequence_length].
     pub(crate) mask: ValueId,
-    /// Whether a token sees only itself and those before it.
-    causal: bool,
 }
 
 impl TextEncoder {
     /// Adds the inputs `input_ids` and `attention_mask`.
-    pub(crate) fn new(b: &mut Builder<'_>, vocabulary: Size, heads: Heads, causal: bool) -> Result<Self, ModelError> {
-        let input_ids = b.input(names::INPUT_IDS, vocabulary.signed());
-        let attention_mask = b.input(names::ATTENTION_MASK, 2);
-        Ok(Self { input_ids, heads, mask: mask(b, attention_mask)?, causal })
+    pub(crate) fn new(b: &mut Builder<'_>, vocabulary: Size, heads: Heads) -> Result<Self, ModelError> {
+        let input_ids = b.input(names::INPUT_IDS, vocabulary.signed())?;
+        let attention_mask = b.input(names::ATTENTION_MASK, 2)?;
+        Ok(Self { input_ids, heads, mask: mask(b, attention_mask)? })
     }
 }
 
@@ -136,8 +138,7 @@ impl Text for TextEncoder {
         scores: Scores,
         module: &str,
     ) -> Result<ValueId, ModelError> {
-        let causal = Flag(self.causal);
-        b.emit(Attention { causal, ..attention(qkv, self.heads, scores, self.mask) }, module)
+        b.emit(attention(qkv, self.heads, scores, self.mask), module)
     }
 }
 

@@ -5,7 +5,9 @@ use planish_ir::{DType, Dim, Origin, Shape, ValueId, Weight};
 
 use crate::checkpoint::config::Size;
 use crate::layers::activation::Activation;
-use crate::layers::builder::{BATCH, Builder, SEQUENCE};
+use crate::layers::builder::{BATCH, Builder, CHOICES, SEQUENCE};
+pub(crate) use crate::layers::pooling::Pooling;
+use crate::layers::pooling::Summary;
 use crate::names;
 use crate::{ModelError, Task};
 
@@ -20,7 +22,7 @@ pub(crate) fn first_token(b: &mut Builder<'_>, x: ValueId, module: &str) -> Resu
 pub(crate) fn mean_token(b: &mut Builder<'_>, x: ValueId, mask: ValueId, module: &str) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("{module}.{name}");
     let kept = b.emit(Cast { x: mask, to: DType::F32 }, &at("kept"))?;
-    let column = Shape::new([Dim::symbol(BATCH), Dim::symbol(SEQUENCE), Dim::constant(1)]);
+    let column = Shape::new([b.texts(), Dim::symbol(SEQUENCE), Dim::constant(1)]);
     let kept = b.emit(Reshape { x: kept, shape: column }, &at("column"))?;
     let x = b.emit(Binary { kind: BinaryKind::Mul, a: x, b: kept }, &at("mul"))?;
     let sum = |x| Reduce { kind: ReduceKind::Sum, x, axes: vec![1], keep: false };
@@ -43,8 +45,31 @@ pub(crate) fn pool(
 
 /// `logits` of labels, of each token or of a pooled sequence.
 pub(crate) fn classify(b: &mut Builder<'_>, hidden: Size, x: ValueId, module: &str) -> Result<(), ModelError> {
+    score_labels(b, hidden, x, module, true)
+}
+
+/// The same by a projection without a bias.
+pub(crate) fn classify_without_bias(
+    b: &mut Builder<'_>,
+    hidden: Size,
+    x: ValueId,
+    module: &str,
+) -> Result<(), ModelError> {
+    score_labels(b, hidden, x, module, false)
+}
+
+fn score_labels(b: &mut Builder<'_>, hidden: Size, x: ValueId, module: &str, bias: bool) -> Result<(), ModelError> {
     let labels = b.config.labels()?;
-    let logits = b.linear(x, module, labels, hidden)?;
+    let logits = b.projection(x, module, [labels, hidden], bias)?;
+    b.give(names::LOGITS, logits);
+    Ok(())
+}
+
+/// `logits` of texts of which one is chosen, from what stands for each: [batch_size * num_choices, hidden] to
+/// [batch_size, num_choices].
+pub(crate) fn choose(b: &mut Builder<'_>, hidden: Size, x: ValueId, module: &str) -> Result<(), ModelError> {
+    let scores = b.linear(x, module, Size::derived(1, "one score of a text"), hidden)?;
+    let logits = b.reshape(scores, [BATCH, CHOICES].map(Dim::symbol), &format!("{module}.by_row"))?;
     b.give(names::LOGITS, logits);
     Ok(())
 }
@@ -98,14 +123,8 @@ pub(crate) struct HeadSizes {
     pub(crate) eps: f64,
 }
 
-/// What becomes of the first token of a sequence.
-#[derive(Clone, Copy)]
-pub(crate) enum Pooling {
-    /// It is taken as it is.
-    First,
-    /// A projection with an activation after it.
-    Dense(&'static str, Activation),
-}
+/// Why a task cannot be asked for here.
+pub(crate) const NO_HEAD: &str = "accept.rs takes no task that an architecture has no head for";
 
 /// The heads of an encoder of text.
 pub(crate) struct TextHeads {
@@ -114,6 +133,8 @@ pub(crate) struct TextHeads {
     pub(crate) masked: MaskedLm,
     /// What the classifier of sequences takes, and its module.
     pub(crate) sequence: (Pooling, &'static str),
+    /// What stands for a text where one of several is chosen; absent if the transformers library has no class for it.
+    pub(crate) choice: Option<Pooling>,
 }
 
 impl TextHeads {
@@ -131,13 +152,15 @@ impl TextHeads {
                 tied: Tied::Configured,
             },
             sequence: (pooler, "classifier"),
+            choice: Some(pooler),
         }
     }
 
     /// Those of RoBERTa.
     pub(crate) fn roberta() -> Self {
+        let pooler = Some(Pooling::Dense("pooler.dense", Activation::TANH));
         Self {
-            pooler: Some(Pooling::Dense("pooler.dense", Activation::TANH)),
+            pooler,
             masked: MaskedLm {
                 transform: "lm_head.dense",
                 norm: "lm_head.layer_norm",
@@ -150,6 +173,7 @@ impl TextHeads {
                 tied: Tied::Configured,
             },
             sequence: (Pooling::Dense("classifier.dense", Activation::TANH), "classifier.out_proj"),
+            choice: pooler,
         }
     }
 
@@ -167,6 +191,7 @@ impl TextHeads {
                 tied: Tied::Configured,
             },
             sequence: (Pooling::Dense("classifier.dense", activation), "classifier.out_proj"),
+            choice: Some(Pooling::Summary(Summary::LAST)),
         }
     }
 
@@ -200,19 +225,14 @@ impl TextHeads {
             }
             Task::TokenClassification => classify(b, sizes.hidden, x, "classifier"),
             Task::QuestionAnswering => answer(b, sizes.hidden, x, "qa_outputs"),
-            Task::SentenceSimilarity | Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
-                unreachable!("accept.rs takes no task that an architecture has no head for")
+            Task::MultipleChoice => {
+                let Some(choice) = self.choice else { unreachable!("{}", NO_HEAD) };
+                let x = choice.apply(b, sizes.hidden, x)?;
+                choose(b, sizes.hidden, x, "classifier")
             }
-        }
-    }
-}
-
-impl Pooling {
-    /// [batch_size, sequence_length, hidden] to [batch_size, hidden].
-    fn apply(self, b: &mut Builder<'_>, hidden: Size, x: ValueId) -> Result<ValueId, ModelError> {
-        match self {
-            Pooling::First => first_token(b, x, "pooler"),
-            Pooling::Dense(module, activation) => pool(b, hidden, x, module, activation),
+            Task::SentenceSimilarity | Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
+                unreachable!("{}", NO_HEAD)
+            }
         }
     }
 }
@@ -245,6 +265,8 @@ pub(crate) enum DecoderBias {
     Apart(&'static str),
     /// The decoder's own may be stored under a second name instead, or besides.
     Second(SecondBias),
+    /// The same, in a checkpoint that may have no biases at all in the projections of the head.
+    SecondOrNone(SecondBias),
 }
 
 /// A second name of a decoder's bias. Where a checkpoint stores both and they differ, the transformers
@@ -263,7 +285,7 @@ fn fill_mask(b: &mut Builder<'_>, s: &HeadSizes, x: ValueId, names: &MaskedLm) -
     let configured = b.config.boolean("tie_word_embeddings", true)?;
     let tied = names.tied == Tied::Always || configured && names.tied == Tied::Configured;
     let weight = vocabulary_weight(b, names.decoder, WORDS, tied, [s.vocabulary, s.embedded])?;
-    let bias = Some(decoder_bias(b, s, names, tied)?);
+    let bias = decoder_bias(b, s, names, tied)?;
     let logits = b.emit(Linear::new(x, weight, bias), names.decoder)?;
     b.give(names::LOGITS, logits);
     Ok(())
@@ -279,24 +301,29 @@ pub(crate) fn transformed(
     x: ValueId,
     names: &MaskedLm,
 ) -> Result<ValueId, ModelError> {
-    let projected = b.linear(x, names.transform, s.embedded, s.hidden)?;
+    let may_lack = matches!(names.bias, DecoderBias::SecondOrNone(_));
+    let has_bias = !may_lack || b.tensors.contains(&format!("{}.bias", names.transform));
+    let projected = b.projection(x, names.transform, [s.embedded, s.hidden], has_bias)?;
     let active = names.activation.apply(b, projected, &format!("{}.activation", names.transform))?;
     b.layer_norm(active, names.norm, s.embedded, s.eps)
 }
 
-/// The bias of the projection to the vocabulary.
+/// The bias of the projection to the vocabulary, where there is one.
 pub(crate) fn decoder_bias(
     b: &mut Builder<'_>,
     s: &HeadSizes,
     names: &MaskedLm,
     tied: bool,
-) -> Result<ValueId, ModelError> {
+) -> Result<Option<ValueId>, ModelError> {
     let shape = [s.vocabulary];
     let own = format!("{}.bias", names.decoder);
     let second = match &names.bias {
-        DecoderBias::Own => return b.weight(&[&own], &shape),
-        DecoderBias::Apart(name) => return b.weight(&[name], &shape),
-        DecoderBias::Second(second) => second,
+        DecoderBias::Own => return b.weight(&[&own], &shape).map(Some),
+        DecoderBias::Apart(name) => return b.weight(&[name], &shape).map(Some),
+        DecoderBias::SecondOrNone(second) if ![second.name, &own].iter().any(|name| b.tensors.contains(name)) => {
+            return Ok(None);
+        }
+        DecoderBias::Second(second) | DecoderBias::SecondOrNone(second) => second,
     };
     if b.tensors.differs(second.name, &own)? {
         let (applied, other) = match applies_second(b, second, &own)? {
@@ -304,7 +331,7 @@ pub(crate) fn decoder_bias(
             false => (own.as_str(), second.name),
         };
         b.warnings.push(format!("tensor `{other}` differs from `{applied}`, which is applied in its place"));
-        return b.weight(&[applied], &shape);
+        return b.weight(&[applied], &shape).map(Some);
     }
     if !tied && b.tensors.contains(second.name) && !b.tensors.contains(&own) {
         b.warnings.push(format!(
@@ -313,7 +340,7 @@ pub(crate) fn decoder_bias(
             second.name
         ));
     }
-    b.weight(&[second.name, &own], &shape)
+    b.weight(&[second.name, &own], &shape).map(Some)
 }
 
 /// Whether the version of the transformers library that wrote the checkpoint applies the second of two

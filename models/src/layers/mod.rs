@@ -10,6 +10,7 @@ pub(crate) mod disentangled;
 pub(crate) mod encoder;
 pub(crate) mod heads;
 pub(crate) mod norm;
+pub(crate) mod pooling;
 pub(crate) mod relative;
 pub(crate) mod rope;
 pub(crate) mod seq2seq;

@@ -2,8 +2,8 @@
 //! encoder over caches of keys and values, and the head that scores the next token. Parts, inputs
 //! and outputs are named as Optimum names them.
 
-use planish_ir::ops::{Attention, Flag, Linear, Real};
-use planish_ir::{Dim, OutputRole, PartRole, ValueId};
+use planish_ir::ops::{Attention, Concat, Expand, Flag, Linear, Real, Slice};
+use planish_ir::{DType, Dim, OutputRole, PartRole, Shape, ValueId};
 
 use crate::architecture::Properties;
 use crate::checkpoint::config::Size;
@@ -28,9 +28,9 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    /// Adds the inputs.
-    pub(crate) fn new(b: &mut Builder<'_>, vocabulary: Size) -> Result<Self, ModelError> {
-        let dims = [BATCH, ENCODER_SEQUENCE].map(Dim::symbol);
+    /// Adds the inputs. `length` is the symbol of the number of tokens.
+    pub(crate) fn new(b: &mut Builder<'_>, vocabulary: Size, length: &str) -> Result<Self, ModelError> {
+        let dims = [BATCH, length].map(Dim::symbol);
         let input_ids = b.ids(names::INPUT_IDS, dims.clone(), vocabulary.signed());
         let attention_mask = b.ids(names::ATTENTION_MASK, dims, 2);
         Ok(Self { input_ids, mask: mask(b, attention_mask)? })
@@ -53,8 +53,8 @@ pub(crate) struct Heads {
     pub(crate) scale: f64,
 }
 
-/// A decoder that is being built: the one of the first tokens, or the one that continues from a
-/// cache.
+/// A decoder that is being built: the one of the first tokens, the one that continues from a cache, or the one in the graph of
+/// its encoder.
 pub(crate) struct Decoder {
     /// i64[batch_size, decoder_sequence_length].
     pub(crate) input_ids: ValueId,
@@ -65,8 +65,8 @@ pub(crate) struct Decoder {
     encoder: Option<ValueId>,
     /// The number of layers that have attended to themselves.
     layers: usize,
-    /// Keys and values with the names and the roles of their outputs.
-    present: Vec<(String, OutputRole, ValueId)>,
+    /// Keys and values with the names and the roles of their outputs, where they are outputs.
+    present: Option<Vec<(String, OutputRole, ValueId)>>,
 }
 
 /// The two decoders: without and with a cache.
@@ -85,7 +85,29 @@ impl Decoder {
         let input_ids = b.ids(names::DECODER_IDS, [BATCH, DECODER_SEQUENCE].map(Dim::symbol), vocabulary.signed());
         let states = || encoded.into_iter().chain([hidden.signed().into()]);
         let encoder = (!cached).then(|| b.floats(names::ENCODER_STATES.0, names::ENCODER_STATES.1, states()));
-        Ok(Self { input_ids, heads, mask: mask(b, attention_mask)?, encoder, layers: 0, present: Vec::new() })
+        Ok(Self { input_ids, heads, mask: mask(b, attention_mask)?, encoder, layers: 0, present: Some(Vec::new()) })
+    }
+
+    /// A decoder after its encoder in one graph, which gives `states` and has as many tokens: those of the encoder, one place
+    /// later, after a token that texts begin with.
+    pub(crate) fn after(
+        b: &mut Builder<'_>,
+        encoder: &Encoder,
+        states: ValueId,
+        heads: Heads,
+        start: i64,
+    ) -> Result<Self, ModelError> {
+        const MODULE: &str = names::DECODER_INPUT_IDS;
+        let at = |name: &str| format!("{MODULE}.{name}");
+        let dims = b.graph.ty(encoder.input_ids).shape.to_vec();
+        let [batch, length] = &dims[..] else { unreachable!("ids have two dimensions") };
+        let start = b.graph.add_scalar(&at("start"), DType::I64, start as f64);
+        let shape = Shape::new([batch.clone(), Dim::constant(1)]);
+        let start = b.emit(Expand { x: start, shape }, &at("first"))?;
+        let longer = b.emit(Concat { parts: vec![start, encoder.input_ids], axis: 1 }, &at("longer"))?;
+        let slice = Slice { x: longer, axis: 1, start: Dim::constant(0), end: length.clone() };
+        let input_ids = b.emit(slice, MODULE)?;
+        Ok(Self { input_ids, heads, mask: encoder.mask, encoder: Some(states), layers: 0, present: None })
     }
 
     /// The number of the decoder's tokens that are cached.
@@ -122,7 +144,7 @@ impl Decoder {
             past_key: past.map(|[key, _]| key),
             past_value: past.map(|[_, value]| value),
             causal: Flag(true),
-            present: Flag(true),
+            present: Flag(self.present.is_some()),
             ..Attention::new(q, k, v, self.heads.count.value, Real(self.heads.scale))
         };
         self.emit(b, attention, layer, CacheOf::Decoder, module)
@@ -143,7 +165,7 @@ impl Decoder {
         };
         let attention = Attention {
             mask: Some(self.mask),
-            present: Flag(self.encoder.is_some()),
+            present: Flag(self.encoder.is_some() && self.present.is_some()),
             ..Attention::new(q, k, v, self.heads.count.value, Real(self.heads.scale))
         };
         self.emit(b, attention, layer, CacheOf::Encoder, module)
@@ -160,7 +182,8 @@ impl Decoder {
     ) -> Result<ValueId, ModelError> {
         let results = b.emit_all(attention, module)?;
         let present = results.iter().skip(1).zip(of.present(layer));
-        self.present.extend(present.map(|(value, (name, role))| (name, role, *value)));
+        let present = present.map(|(value, (name, role))| (name, role, *value));
+        self.present.iter_mut().for_each(|all| all.extend(present.clone()));
         Ok(results.first().copied().unwrap_or_else(|| unreachable!("attention has a result")))
     }
 
@@ -174,7 +197,7 @@ impl Decoder {
     ) -> Result<(), ModelError> {
         let logits = b.emit(Linear::new(x, weight, bias), "lm_head")?;
         b.give(names::LOGITS, logits);
-        for (name, role, value) in &self.present {
+        for (name, role, value) in self.present.iter().flatten() {
             b.output(name, *role, *value);
         }
         b.finish(if self.encoder.is_some() { PartRole::FirstStep } else { PartRole::NextStep });

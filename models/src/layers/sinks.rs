@@ -8,10 +8,10 @@ use crate::ModelError;
 use crate::layers::attention::{Heads, Scores, attention};
 use crate::layers::builder::{BATCH, Builder, PAST, SEQUENCE};
 
-/// What a decoder's attention takes besides queries, keys and values.
-pub(crate) struct Cached {
-    /// Keys and values of the past, [batch_size, heads, past_sequence_length, size].
-    pub(crate) past: [ValueId; 2],
+/// What a decoder's attention takes besides queries, and keys and values of new tokens.
+pub(crate) struct Keys {
+    /// Keys and values of the past, [batch_size, heads, past_sequence_length, size], where there is one.
+    pub(crate) past: Option<[ValueId; 2]>,
     /// bool[batch_size, past_sequence_length + sequence_length].
     pub(crate) mask: ValueId,
 }
@@ -21,15 +21,16 @@ pub(crate) struct Cached {
 pub(crate) fn attend(
     b: &mut Builder<'_>,
     [q, k, v]: [ValueId; 3],
-    Cached { past: [past_key, past_value], mask }: Cached,
+    Keys { past, mask }: Keys,
     heads: Heads,
     scores: Scores,
     sinks: ValueId,
     module: &str,
 ) -> Result<[ValueId; 3], ModelError> {
     let at = |name: &str| format!("{module}.{name}");
-    let key = all(b, [past_key, k], heads, &at("keys"))?;
-    let value = all(b, [past_value, v], heads, &at("values"))?;
+    let key = all(b, past.map(|[key, _]| key), k, heads, &at("keys"))?;
+    let value = all(b, past.map(|[_, value]| value), v, heads, &at("values"))?;
+    let past = if past.is_some() { Dim::symbol(PAST) } else { Dim::constant(0) };
     let zero = b.number(0.0, &at("sinks.zero"), "model_type");
     let (batch, one) = (Dim::symbol(BATCH), Dim::constant(1));
     let shape = Shape::new([batch.clone(), heads.keys.signed().into(), one.clone(), heads.size.signed().into()]);
@@ -39,33 +40,42 @@ pub(crate) fn attend(
     let seen = b.graph.add_weight(&at("sinks.seen"), Weight::scalar(DType::Bool, 1.0), Origin::Unknown);
     let seen = b.emit(Expand { x: seen, shape: Shape::new([batch, one]) }, &at("sinks.column"))?;
     let mask = b.emit(Concat { parts: vec![seen, mask], axis: 1 }, &at("sinks.mask"))?;
-    let bias = Some(bias(b, heads, scores.window, sinks, zero, module)?);
+    let bias = Some(bias(b, heads, (scores.window, past), sinks, zero, module)?);
     let scores = Scores { window: None, ..scores };
     let attention = Attention { bias, causal: Flag(true), ..attention([q, keys, values], heads, scores, mask) };
     Ok([b.emit(attention, module)?, key, value])
 }
 
 /// All keys or values: those of the past, then the new ones, [batch_size, sequence_length, heads * size].
-fn all(b: &mut Builder<'_>, [past, new]: [ValueId; 2], heads: Heads, name: &str) -> Result<ValueId, ModelError> {
+fn all(
+    b: &mut Builder<'_>,
+    past: Option<ValueId>,
+    new: ValueId,
+    heads: Heads,
+    name: &str,
+) -> Result<ValueId, ModelError> {
     let (count, size) = (heads.keys.signed().into(), heads.size.signed().into());
     let apart = [Dim::symbol(BATCH), Dim::symbol(SEQUENCE), count, size];
     let new = b.reshape(new, apart, &format!("{name}.apart"))?;
     let new = b.transpose(new, &[0, 2, 1, 3], &format!("{name}.new"))?;
-    b.emit(Concat { parts: vec![past, new], axis: 2 }, name)
+    match past {
+        Some(past) => b.emit(Concat { parts: vec![past, new], axis: 2 }, name),
+        None => Ok(new),
+    }
 }
 
 /// What is added to scores: the sinks to those of the first key, and the least number where a window leaves out others.
 fn bias(
     b: &mut Builder<'_>,
     heads: Heads,
-    window: Option<usize>,
+    (window, past): (Option<usize>, Dim),
     sinks: ValueId,
     zero: ValueId,
     module: &str,
 ) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("{module}.sinks.{name}");
     let (count, one) = (Dim::from(heads.queries.signed()), Dim::constant(1));
-    let (past, length) = (Dim::symbol(PAST), Dim::symbol(SEQUENCE));
+    let length = Dim::symbol(SEQUENCE);
     let total = past.checked_add(&length).unwrap_or_default();
     let mut column = b.reshape(sinks, [one.clone(), count.clone(), one.clone(), one.clone()], &at("scores"))?;
     let (mut rest, mut rows) = (zero, one.clone());

@@ -55,8 +55,8 @@ fn heads_have_the_modules_that_the_transformers_library_has() {
     let own: &[&str] = &["classifier.dense", "classifier.out_proj"];
     let electra: &[&str] = &["generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"];
     let rembert: &[&str] = &["cls.predictions.dense", "cls.predictions.LayerNorm", "cls.predictions.decoder"];
-    let nomic: &[&str] =
-        &["cls.predictions.transform.dense", "cls.predictions.transform.layer_norm", "cls.predictions"];
+    // Its projections may lack biases.
+    let nomic: &[&str] = &["cls.predictions.transform.dense", "cls.predictions.transform.layer_norm"];
     let mobile: &[&str] = &[
         "cls.predictions.transform.dense",
         "cls.predictions.transform.LayerNorm",
@@ -111,6 +111,66 @@ fn heads_have_the_modules_that_the_transformers_library_has() {
             assert_eq!(outputs.collect::<Vec<_>>(), expected, "{name} {of}");
         }
     }
+}
+
+/// Ids of choices have a dimension more, and each text has a score.
+#[test]
+fn one_of_several_texts_is_chosen() {
+    let summary: &[&str] = &["sequence_summary.summary", "classifier"];
+    let pooled: &[&str] = &["pooler.dense", "classifier"];
+    for (name, modules) in [
+        ("albert", &["classifier"][..]),
+        ("convbert", &["classifier"]),
+        ("deberta-v2", pooled),
+        ("distilbert-qa", &["pre_classifier", "classifier"]),
+        ("electra", summary),
+        ("mobilebert", &["classifier"]),
+        ("modernbert", &["head.dense", "head.norm", "classifier"]),
+        ("mpnet", pooled),
+        ("rembert", &["classifier"]),
+        ("roberta-mlm", pooled),
+        ("roformer", &["classifier"]),
+        ("squeezebert", &["classifier"]),
+        ("xlm-roberta-xl", pooled),
+    ] {
+        let (_, added, graph) = completed(Draft::of(name), Task::MultipleChoice);
+        assert!(added.iter().all(|module| modules.contains(&module.as_str())), "{name}: {added:?}");
+        assert_eq!(added.last().map(String::as_str), Some("classifier"), "{name}");
+        let of = |value| graph.ty(value).to_string();
+        assert!(graph.inputs().iter().all(|i| of(*i) == "i64[batch_size, num_choices, sequence_length]"), "{name}");
+        assert_eq!(of(graph.outputs()[0].value), "f32[batch_size, num_choices]", "{name}");
+    }
+    for name in ["deberta", "esm", "eurobert", "gte", "jina-v3", "layoutlm", "nomic-bert"] {
+        let message = Draft::of(name).error(task(Task::MultipleChoice));
+        assert!(message.contains("has no task `multiple-choice`"), "{message}");
+    }
+    let electra = |key: &str, value: serde_json::Value| Draft::of("electra").with(key, value);
+    let graph = |draft: Draft| completed(draft, Task::MultipleChoice).2.to_string();
+    assert!(graph(electra("summary_use_proj", json!(false))).contains("= gelu(%sequence_summary.first_token)"));
+    assert!(graph(electra("summary_activation", json!("tanh"))).contains("= tanh(%sequence_summary.summary)"));
+    assert!(!graph(electra("summary_activation", json!(null))).contains("%sequence_summary.activation"));
+    assert!(graph(electra("summary_type", json!("mean"))).contains("%sequence_summary = reduce_mean("));
+    for (key, value) in [("summary_type", json!("attn")), ("summary_proj_to_labels", json!(true))] {
+        let message = electra(key, value).error(task(Task::MultipleChoice));
+        assert!(message.contains(&format!("`{key}` is ")), "{message}");
+    }
+}
+
+/// The discriminator gives a score of each token where there is no classifier of tokens.
+#[test]
+fn the_discriminator_of_electra_classifies_tokens() {
+    let dense = |name: &str, out: usize| {
+        [("weight", vec![out, 48]), ("bias", vec![out])]
+            .map(|(what, shape)| (format!("discriminator_predictions.{name}.{what}"), Stored::ramp(&shape)))
+    };
+    let mut draft = Draft::of("electra");
+    draft.tensors.extend(dense("dense", 48).into_iter().chain(dense("dense_prediction", 1)));
+    let load = |draft: &Draft| draft.load(task(Task::TokenClassification)).unwrap().parts.remove(0).graph;
+    let graph = load(&draft);
+    assert_eq!(graph.ty(graph.outputs()[0].value).to_string(), "f32[batch_size, sequence_length, 1]");
+    let classified = draft.tensor("classifier.weight", Stored::ramp(&[2, 48]));
+    let graph = load(&classified.tensor("classifier.bias", Stored::ramp(&[2])));
+    assert_eq!(graph.ty(graph.outputs()[0].value).to_string(), "f32[batch_size, sequence_length, 2]");
 }
 
 /// The head of the original code of DeBERTa.

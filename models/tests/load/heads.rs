@@ -7,7 +7,12 @@ use crate::support::{Draft, Stored};
 
 /// A checkpoint of an architecture with all heads, which differ in names only.
 fn all_heads(model_type: &str, task: Task) -> Draft {
-    let (hidden, labels) = (48, if task == Task::QuestionAnswering { 2 } else { 3 });
+    let labels = match task {
+        Task::QuestionAnswering => 2,
+        Task::MultipleChoice => 1,
+        _ => 3,
+    };
+    let hidden = 48;
     let (base, golden) = match model_type {
         "bert" => ("bert", "bert-mlm"),
         "distilbert" => ("distilbert", "distilbert-qa"),
@@ -61,6 +66,7 @@ fn outputs_have_the_names_and_shapes_of_their_task() {
                 Task::FillMask => &["logits: f32[batch_size, sequence_length, 131]"],
                 Task::TextClassification => &["logits: f32[batch_size, 3]"],
                 Task::TokenClassification => &["logits: f32[batch_size, sequence_length, 3]"],
+                Task::MultipleChoice => &["logits: f32[batch_size, num_choices]"],
                 Task::QuestionAnswering => {
                     &["start_logits: f32[batch_size, sequence_length]", "end_logits: f32[batch_size, sequence_length]"]
                 }

@@ -21,6 +21,7 @@ mod goldens;
 mod gpt_neox;
 mod heads;
 mod kinds_of_layers;
+mod labels;
 mod marian;
 mod opt;
 mod quantized;

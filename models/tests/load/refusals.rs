@@ -100,9 +100,16 @@ fn what_decoders_cannot_be() {
         for (key, value) in [("add_cross_attention", json!(true)), ("is_encoder_decoder", json!(true))] {
             assert_refused(golden, key, value, &[&format!("`{key}` is"), "not supported"]);
         }
-        let class = json!(["SomethingForSequenceClassification"]);
+        let class = json!(["SomethingForImageClassification"]);
         let message = Draft::of(golden).with("architectures", class).error(LENIENT);
-        assert_says(&message, &["has no task `text-classification`; it has text-generation"]);
+        assert_says(&message, &["has no task `image-classification`; it has text-generation"]);
+    }
+    // The transformers library has no class for these.
+    for (golden, class) in
+        [("granite", "SequenceClassification"), ("olmo2", "TokenClassification"), ("phi", "QuestionAnswering")]
+    {
+        let message = Draft::of(golden).with("architectures", json!([format!("SomethingFor{class}")])).error(LENIENT);
+        assert_says(&message, &["has no task `", "; it has text-generation, feature-extraction"]);
     }
 }
 

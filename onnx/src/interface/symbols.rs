@@ -27,6 +27,7 @@ pub fn names_rows(symbol: &str) -> bool {
 fn by_name(symbol: &str) -> Option<SymbolRole> {
     match symbol {
         _ if names_rows(symbol) => Some(SymbolRole::Rows),
+        _ if symbol.contains("choice") => Some(SymbolRole::Choices),
         _ if symbol.contains("past") => Some(SymbolRole::Past),
         _ if symbol.starts_with("encoder_seq") => Some(SymbolRole::EncoderTokens),
         _ if symbol.contains("seq") || symbol.contains("length") => Some(SymbolRole::Tokens),
@@ -84,6 +85,7 @@ fn rank(role: SymbolRole) -> u8 {
         SymbolRole::Past => 1,
         SymbolRole::Tokens
         | SymbolRole::EncoderTokens
+        | SymbolRole::Choices
         | SymbolRole::Channels
         | SymbolRole::Height
         | SymbolRole::Width

@@ -10,37 +10,40 @@ use planish_ir::{DType, Dim, Origin, ValueId, Weight};
 pub(crate) use self::settings::{
     Around, Defaults, EmbeddingScale, Factor, FeedForward, HeadNorms, HeadWeights, KEYS, Projections, Settings,
 };
-use crate::ModelError;
 use crate::architecture::Properties;
 use crate::checkpoint::config::Size;
 use crate::layers::attention::{Scores, Text};
-use crate::layers::builder::{BATCH, Builder, SEQUENCE};
-use crate::layers::decoder::Decoder;
+use crate::layers::builder::{Builder, SEQUENCE};
+use crate::layers::decoder::{Classifier, Decoder};
 use crate::layers::encoder::{self, TextEncoder};
 use crate::layers::rope::{self, Angles, Rope};
+use crate::{ModelError, Task};
 
 const QUERY_FEATURES: &str = "num_attention_heads * head_dim";
 const KEY_FEATURES: &str = "num_key_value_heads * head_dim";
 
-/// A whole decoder.
-pub(crate) fn decoder(b: &mut Builder<'_>, s: &Settings) -> Result<Properties, ModelError> {
+/// A whole decoder, with the outputs of a task.
+pub(crate) fn decoder(b: &mut Builder<'_>, s: &Settings, task: Task) -> Result<Properties, ModelError> {
     let ropes = Ropes::read(b, s)?;
-    let decoder = Decoder::new(b, s.vocabulary, ropes.longest(), s.position_source, s.heads)?;
+    let mut decoder = Decoder::new(b, task, s.vocabulary, ropes.longest(), s.position_source, s.heads)?;
+    if let Some(key) = s.both_sides {
+        decoder.sees_both_sides(b, key)?;
+    }
     let positions = decoder.position_ids;
     let mut blocks = Blocks { s, angles: ropes.angles(b, positions)?, text: decoder };
     let x = embed(b, s, blocks.text.input_ids)?;
     let x = blocks.layers(b, x)?;
-    let decoder = blocks.text;
-    let logits = decoder.logits(b, x, s.hidden, &format!("{}.weight", s.names.embeddings), s.tied, s.logit_bias)?;
-    let logits = scaled(b, logits, s.logit_factor, "lm_head")?;
-    let logits = match s.logit_cap {
-        Some((cap, key)) => capped(b, logits, cap, key)?,
-        None => logits,
-    };
+    let properties = blocks.text.finish(b, x, s.hidden, Classifier::Generic, |decoder, b, x| {
+        let embeddings = format!("{}.weight", s.names.embeddings);
+        let logits = decoder.logits(b, x, s.hidden, &embeddings, s.tied, s.logit_bias)?;
+        let logits = scaled(b, logits, s.logit_factor, "lm_head")?;
+        s.logit_cap.map_or(Ok(logits), |(cap, key)| capped(b, logits, cap, key))
+    })?;
+    let recomputes = s.rope.recomputes && task == Task::TextGeneration;
     Ok(Properties {
-        recompute_at: ropes.global.outgrown().filter(|_| s.rope.recomputes),
+        recompute_at: ropes.global.outgrown().filter(|_| recomputes),
         frequencies_change_at: ropes.frequencies_change_at(),
-        ..decoder.finish(b, logits)
+        ..properties
     })
 }
 
@@ -60,7 +63,7 @@ pub(crate) fn encoder(
     embed: impl FnOnce(&mut Builder<'_>, ValueId) -> Result<ValueId, ModelError>,
 ) -> Result<Encoded, ModelError> {
     let ropes = Ropes::read(b, s)?;
-    let text = TextEncoder::new(b, s.vocabulary, s.heads, s.causal)?;
+    let text = TextEncoder::new(b, s.vocabulary, s.heads)?;
     let positions = encoder::positions(b)?;
     let mut blocks = Blocks { s, angles: ropes.angles(b, positions)?, text };
     let x = embed(b, blocks.text.input_ids)?;
@@ -248,9 +251,10 @@ impl<T: Text> Blocks<'_, T> {
             HeadNorms::Whole => return s.norm.apply(b, x, module, features, s.eps),
             HeadNorms::Each | HeadNorms::Apart(_) => {}
         }
+        let tokens = [b.texts(), Dim::symbol(SEQUENCE)];
         let shape = |last: &[Size]| {
             let last: Vec<Dim> = last.iter().map(|size| Dim::constant(size.signed())).collect();
-            [Dim::symbol(BATCH), Dim::symbol(SEQUENCE)].into_iter().chain(last)
+            tokens.clone().into_iter().chain(last)
         };
         let apart = b.reshape(x, shape(&[heads, s.heads.size]), &at("split"))?;
         let normal = match s.head_norms {

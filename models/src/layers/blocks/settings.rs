@@ -197,8 +197,8 @@ pub(crate) struct Settings {
     /// The bound of scores.
     pub(crate) softcap: Option<f64>,
     pub(crate) windows: Windows,
-    /// Whether a token of an encoder sees only itself and those before it.
-    pub(crate) causal: bool,
+    /// The key that says that a token of a decoder sees those after it too, where it does.
+    pub(crate) both_sides: Option<&'static str>,
     pub(crate) rope: rope::Defaults,
     /// The rotary embedding of layers with windows, where they have one of their own.
     pub(crate) local_rope: Option<rope::Defaults>,
@@ -271,7 +271,7 @@ impl Settings {
             scale: 1.0 / (size.value as f64).sqrt(),
             softcap: None,
             windows: Windows::default(),
-            causal: false,
+            both_sides: None,
             rope: rope::Defaults::default(),
             local_rope: None,
             interleaved: false,
