@@ -20,10 +20,8 @@ fn with_projections(folder: &Path) -> PathBuf {
         fs::copy(golden("bert-sentence").join(name), model.join(name)).unwrap();
     }
     let class = |name: &str| format!("sentence_transformers.models.{name}");
-    let mut modules = vec![
-        json!({"path": "", "type": class("Transformer")}),
-        json!({"path": "1_Pooling", "type": class("Pooling")}),
-    ];
+    let mut modules =
+        vec![json!({"path": "", "type": class("Transformer")}), json!({"path": "1_Pooling", "type": class("Pooling")})];
     for (at, factor) in [(2, 0.5f32), (3, -0.25)] {
         let name = format!("{at}_Dense");
         fs::create_dir(model.join(&name)).unwrap();
@@ -54,7 +52,8 @@ fn files_of_several_modules_are_told_apart() {
     }
     // A module's configuration decides the graph.
     let pooling = model.join("1_Pooling/config.json");
-    let changed = fs::read_to_string(&pooling).unwrap().replace("\"include_prompt\": true", "\"include_prompt\": false");
+    let changed =
+        fs::read_to_string(&pooling).unwrap().replace("\"include_prompt\": true", "\"include_prompt\": false");
     fs::write(&pooling, changed).unwrap();
     planish(["verify", text(&folder.path().join("copy"))]).exits(1, &["1_Pooling/config.json", "has changed since"]);
 }
