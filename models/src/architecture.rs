@@ -18,7 +18,8 @@ pub struct Architecture {
     /// Other names of the base model in checkpoints, with the names of the modules around it.
     pub(crate) other_bases: &'static [&'static str],
     /// Parts of the names of tensors, and what transformers 5 calls them if it saves a model without its original names
-    /// (`save_original_format=False`; its conversion_mapping.py). They are replaced in this order.
+    /// (`save_original_format=False`; its conversion_mapping.py). They are replaced in this order. `{a,b}` stands for tensors
+    /// `a` and `b`, whose rows are those of the one tensor, in this order, as many of each.
     pub(crate) renamed: &'static [(&'static str, &'static str)],
     /// Configuration keys that it reads, in lists that architectures share.
     pub(crate) keys: &'static [&'static [&'static str]],

@@ -38,10 +38,11 @@ pub(crate) const KEYS: &[&str] =
 pub(crate) const IRRELEVANT_KEYS: &[&str] =
     &["attention_head_size", "cls_dropout", "pooler_dropout", "pooler_hidden_size"];
 
-/// Buffers, then heads of other tasks.
+/// Buffers, then what is there whatever the configuration says, then heads of other tasks.
 pub(crate) const UNUSED_TENSORS: &[&str] = &[
     "embeddings.position_ids",
     "embeddings.position_embeddings.",
+    "encoder.LayerNorm.",
     "pooler.",
     "cls.",
     "lm_predictions.",

@@ -38,6 +38,6 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     s.feed_forward_norms.after = Some("post_mlp_layernorm");
     s.feed_forward = FeedForward::Packed { both: "gate_up_proj", last: false, down: "down_proj" };
     s.interleaved = true;
-    s.rope = rope::Defaults { part: 0.5, ..rope::Defaults::default() };
+    s.rope = rope::Defaults { part: Some(0.5), ..rope::Defaults::default() };
     blocks::decoder(b, &s, task)
 }

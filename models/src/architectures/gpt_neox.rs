@@ -125,7 +125,7 @@ fn rotary_defaults(config: &Config<'_>) -> Result<rope::Defaults, ModelError> {
     };
     Ok(rope::Defaults {
         theta: one("rotary_emb_base", "rope_theta", 10_000.0)?,
-        part: one("rotary_pct", "partial_rotary_factor", 0.25)?,
+        part: Some(one("rotary_pct", "partial_rotary_factor", 0.25)?),
         ..rope::Defaults::default()
     })
 }

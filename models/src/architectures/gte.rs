@@ -18,7 +18,15 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     base: "gte",
     // The model is `new` in the checkpoints of its authors. The transformers library saves all names with that prefix.
     other_bases: &["new.gte", "new"],
-    renamed: &[("lm_head.layer_norm", "lm_head.norm")],
+    renamed: &[
+        ("lm_head.layer_norm", "lm_head.norm"),
+        ("encoder.layer", "layers"),
+        ("attention.qkv_proj", nomic_bert::QUERIES_KEYS_VALUES),
+        ("attention.o_proj", "self_attn.o_proj"),
+        ("up_gate_proj", "{up_proj,gate_proj}"),
+        ("attn_ln", "post_attention_layernorm"),
+        ("mlp_ln", "post_mlp_layernorm"),
+    ],
     tasks: nomic_bert::ARCHITECTURE.tasks,
     keys: &[rope::KEYS, blocks::KEYS, nomic_bert::KEYS],
     // What configurations of the authors' code may say.

@@ -19,6 +19,14 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     irrelevant_keys: &[],
     // Heads of other tasks.
     unused_tensors: &["pooler.", "lm_head.", "classifier.", "qa_outputs."],
+    renamed: &[
+        ("encoder.layers", "layers"),
+        ("emb_ln", "embeddings.LayerNorm"),
+        ("mixer.Wqkv", nomic_bert::QUERIES_KEYS_VALUES),
+        ("mixer.out_proj", "self_attn.o_proj"),
+        ("norm1", "post_attention_layernorm"),
+        ("norm2", "post_mlp_layernorm"),
+    ],
     build,
     gguf: None,
     ..llama::ARCHITECTURE

@@ -36,6 +36,19 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     only: &[encoder::NO_DECODER],
     // The size that layers have, which the transformers library computes anew.
     irrelevant_keys: &["true_hidden_size"],
+    // Buffers, then what is there whatever the configuration says, then heads of other tasks.
+    unused_tensors: &[
+        "embeddings.position_ids",
+        "embeddings.embedding_transformation.",
+        ".bottleneck.attention.dense.weight",
+        ".bottleneck.attention.dense.bias",
+        ".bottleneck.attention.LayerNorm.weight",
+        ".bottleneck.attention.LayerNorm.bias",
+        "pooler.",
+        "cls.",
+        "classifier.",
+        "qa_outputs.",
+    ],
     build,
     ..bert::ARCHITECTURE
 };

@@ -39,6 +39,6 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     s.position_source = Positions::Counted;
     s.norm = Norm::LayerAroundOne;
     s.feed_forward = FeedForward::Plain { up: "up_proj", down: "down_proj" };
-    s.rope = rope::Defaults { part: 0.5, ..rope::Defaults::default() };
+    s.rope = rope::Defaults { part: Some(0.5), ..rope::Defaults::default() };
     blocks::decoder(b, &s, task)
 }

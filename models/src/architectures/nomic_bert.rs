@@ -69,10 +69,24 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     // Heads of other tasks.
     unused_tensors: &["pooler.", "cls.", "classifier."],
+    renamed: &[
+        ("encoder.layers", "layers"),
+        ("emb_ln", "embeddings.LayerNorm"),
+        ("attn.Wqkv", QUERIES_KEYS_VALUES),
+        ("attn.out_proj", "self_attn.o_proj"),
+        ("fc11", "up_proj"),
+        ("fc12", "gate_proj"),
+        ("fc2", "down_proj"),
+        ("norm1", "post_attention_layernorm"),
+        ("norm2", "post_mlp_layernorm"),
+    ],
     gguf: None,
     build,
     ..llama::ARCHITECTURE
 };
+
+/// What transformers 5 calls the projections to queries, keys and values, of its relatives too.
+pub(crate) const QUERIES_KEYS_VALUES: &str = "self_attn.{q_proj,k_proj,v_proj}";
 
 /// The configuration keys of its relatives too.
 pub(crate) const KEYS: &[&str] = &["hidden_act", "layer_norm_eps", "pad_token_id", "type_vocab_size"];

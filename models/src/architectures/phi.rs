@@ -43,6 +43,6 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         s.head_norms = HeadNorms::Each;
         s.names.head_norms = ["q_layernorm", "k_layernorm"];
     }
-    s.rope = rope::Defaults { part: 0.5, ..rope::Defaults::default() };
+    s.rope = rope::Defaults { part: Some(0.5), ..rope::Defaults::default() };
     blocks::decoder(b, &s, task)
 }

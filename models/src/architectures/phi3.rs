@@ -39,6 +39,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     // What checkpoints of early versions call it. Of the original length the transformers library has a
     // default, which counts before what is among the parameters.
     s.rope = rope::Defaults {
+        part: Some(1.0),
         longrope_names: &["su", "yarn"],
         original: Some(4096.0),
         recomputes: true,

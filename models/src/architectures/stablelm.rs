@@ -40,7 +40,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     )?;
     s.norm = Norm::Layer { bias: true };
     s.input_bias = b.config.boolean("use_qkv_bias", false)?;
-    s.rope = rope::Defaults { part: 0.25, ..rope::Defaults::default() };
+    s.rope = rope::Defaults { part: Some(0.25), ..rope::Defaults::default() };
     if b.config.boolean("qk_layernorm", false)? {
         s.head_norms = HeadNorms::Apart(HeadWeights::Listed);
         s.names.head_norms = ["q_layernorm", "k_layernorm"];

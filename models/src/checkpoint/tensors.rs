@@ -23,7 +23,7 @@ pub(crate) struct Tensors<'a> {
     checkpoint: &'a Checkpoint,
     /// The prefixes of the names of the base model, such as `bert.`, and of modules around it; none if it was saved alone.
     prefixes: Vec<String>,
-    /// Parts of names, and what they may be instead.
+    /// Parts of names, and what they may be instead ([`Architecture::renamed`]).
     renamed: &'static [(&'static str, &'static str)],
     /// Names as stored.
     used: BTreeSet<String>,
@@ -60,9 +60,23 @@ impl<'a> Tensors<'a> {
             prefixed.or_else(|| stored(name.to_owned()))
         };
         any(name).or_else(|| {
-            let other = self.renamed.iter().fold(name.to_owned(), |name, (from, to)| name.replace(from, to));
+            let other = self.renamed(name);
             if other == name { None } else { any(&other) }
         })
+    }
+
+    /// The other name of a tensor, which may be the same.
+    fn renamed(&self, name: &str) -> String {
+        self.renamed.iter().fold(name.to_owned(), |name, (from, to)| name.replace(from, to))
+    }
+
+    /// The names of the tensors that are stored in the place of one, where there are several.
+    fn parts(&self, name: &str) -> Option<Vec<String>> {
+        let other = self.renamed(name);
+        let (before, rest) = other.split_once('{')?;
+        let (parts, after) = rest.split_once('}')?;
+        let parts: Vec<String> = parts.split(',').map(|part| format!("{before}{part}{after}")).collect();
+        parts.iter().any(|part| self.contains(part)).then_some(parts)
     }
 
     /// Whether there is such a tensor.
@@ -130,7 +144,13 @@ impl<'a> Tensors<'a> {
 
     /// The tensor under the first of several names that is there, as 32 bit floats.
     pub(crate) fn take(&mut self, names: &[&str], shape: &[Size]) -> Result<(Weight, Origin), ModelError> {
-        let Some(name) = names.iter().find_map(|name| self.find(name)) else { return Err(self.missing(names)) };
+        let Some(name) = names.iter().find_map(|name| self.find(name)) else {
+            let parts = names.iter().find_map(|name| self.parts(name));
+            return match parts {
+                Some(parts) => self.take_joined(&parts, shape),
+                None => Err(self.missing(names)),
+            };
+        };
         if let Some(module) = self.quantized_module(&name).map(str::to_owned) {
             return self.take_quantized(name, &module, shape);
         }
@@ -163,6 +183,19 @@ impl<'a> Tensors<'a> {
         let origin = Origin::Tensor { file: file.name().into(), name: name.as_str().into() };
         self.used.insert(name);
         Ok((weight, origin))
+    }
+
+    /// Tensors of as many rows each, joined along their first axis; the origin is that of the first one.
+    fn take_joined(&mut self, parts: &[String], shape: &[Size]) -> Result<(Weight, Origin), ModelError> {
+        let mut of_part = shape.to_vec();
+        if let Some(rows) = of_part.first_mut() {
+            *rows = Size::derived(rows.value / parts.len().max(1), rows.key);
+        }
+        let taken = parts.iter().map(|part| self.take(&[part], &of_part)).collect::<Result<Vec<_>, _>>()?;
+        let (weights, origins): (Vec<Weight>, Vec<Origin>) = taken.into_iter().unzip();
+        let names: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let joined = Weight::concat(&weights, 0).filter(|joined| check_shape(joined.shape(), shape).is_ok());
+        joined.zip(origins.into_iter().next()).ok_or_else(|| self.missing(&names))
     }
 
     /// The weight of a quantized module, under the name that it would have.

@@ -3,7 +3,7 @@
 use planish_eval::{Tensor, evaluate};
 use serde_json::{Value, json};
 
-use crate::support::{Draft, LENIENT, STRICT, assert_refused, assert_says, meaning};
+use crate::support::{Draft, LENIENT, STRICT, assert_refused, assert_same, assert_says, meaning};
 
 fn weight(draft: &Draft, name: &str) -> Vec<f64> {
     meaning(&draft.load(STRICT).unwrap().parts[0].graph).1[name].clone()
@@ -206,6 +206,20 @@ fn a_part_of_each_head_may_turn() {
     for (factor, says) in [(0.01, "but 0 features"), (3.0, "but 32 features"), (0.2, "but 3 features")] {
         let draft = Draft::of("phi3").without("rope_parameters").with("partial_rotary_factor", json!(factor));
         assert_says(&draft.error(LENIENT), &[says, "partial_rotary_factor"]);
+    }
+}
+
+#[test]
+fn a_part_of_each_head_is_refused_where_the_reference_ignores_it() {
+    for name in ["eurobert", "nomic-bert", "gte", "jina-v3", "llama", "qwen3"] {
+        let mut draft = Draft::of(name);
+        draft.config["rope_parameters"]["partial_rotary_factor"] = json!(0.5);
+        assert_says(
+            &draft.error(LENIENT),
+            &["config.json", "`partial_rotary_factor` is 0.5, but all of a head turns in this architecture"],
+        );
+        draft.config["rope_parameters"]["partial_rotary_factor"] = json!(1.0);
+        assert_same(&draft, name);
     }
 }
 

@@ -7,7 +7,7 @@ use std::fs;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::support::{Draft, STRICT, assert_meaning, assert_same, assert_says, golden, goldens};
+use crate::support::{Draft, STRICT, Stored, assert_meaning, assert_same, assert_says, golden, goldens};
 
 fn rope_parameters(draft: &Draft) -> Map<String, Value> {
     draft.config["rope_parameters"].as_object().unwrap().clone()
@@ -150,5 +150,75 @@ fn missing_tensors_are_called_by_their_original_names() {
             let original = original.strip_prefix("vit.").unwrap_or(original);
             assert_says(&draft.error(STRICT), &[&format!("tensor `{original}` is missing")]);
         }
+    }
+}
+
+/// A golden with the tensors that `save_original_format=False` saves: names replaced in this order, and the rows of some
+/// tensors in several.
+fn in_parts(name: &str, names: &[(&str, &str)]) -> Draft {
+    let mut draft = Draft::of(name);
+    for (stored, tensor) in std::mem::take(&mut draft.tensors) {
+        let new = names.iter().fold(stored, |name, (from, to)| name.replace(from, to));
+        let Some((before, (parts, after))) = new.split_once('{').and_then(|(b, rest)| Some((b, rest.split_once('}')?)))
+        else {
+            draft.tensors.insert(new, tensor);
+            continue;
+        };
+        let parts: Vec<&str> = parts.split(',').collect();
+        let bytes = tensor.bytes.len() / parts.len();
+        let shape: Vec<usize> =
+            tensor.shape.iter().enumerate().map(|(axis, &d)| if axis == 0 { d / parts.len() } else { d }).collect();
+        for (part, bytes) in parts.into_iter().zip(tensor.bytes.chunks(bytes)) {
+            let tensor = Stored { shape: shape.clone(), bytes: bytes.to_vec(), ..tensor.clone() };
+            draft.tensors.insert(format!("{before}{part}{after}"), tensor);
+        }
+    }
+    draft
+}
+
+#[test]
+fn tensors_in_parts_are_joined() {
+    // conversion_mapping.py of transformers 5.24.
+    const QKV: &str = "self_attn.{q_proj,k_proj,v_proj}";
+    const NORMS: [(&str, &str); 2] = [("norm1", "post_attention_layernorm"), ("norm2", "post_mlp_layernorm")];
+    let nomic = [
+        ("encoder.layers", "layers"),
+        ("emb_ln", "embeddings.LayerNorm"),
+        ("attn.out_proj", "self_attn.o_proj"),
+        ("attn.Wqkv", QKV),
+        ("fc11", "up_proj"),
+        ("fc12", "gate_proj"),
+        ("fc2", "down_proj"),
+    ];
+    let gte = [
+        ("encoder.layer", "layers"),
+        ("attention.o_proj", "self_attn.o_proj"),
+        ("attention.qkv_proj", QKV),
+        ("mlp.up_gate_proj", "mlp.{up_proj,gate_proj}"),
+        ("attn_ln", "post_attention_layernorm"),
+        ("mlp_ln", "post_mlp_layernorm"),
+        ("lm_head.norm", "lm_head.layer_norm"),
+    ];
+    let jina = [
+        ("encoder.layers", "layers"),
+        ("emb_ln", "embeddings.LayerNorm"),
+        ("mixer.out_proj", "self_attn.o_proj"),
+        ("mixer.Wqkv", QKV),
+    ];
+    for (name, names) in [
+        ("nomic-bert", &[&nomic[..], &NORMS].concat()),
+        ("gte", &gte.to_vec()),
+        ("jina-v3", &[&jina[..], &NORMS].concat()),
+    ] {
+        let draft = in_parts(name, names);
+        assert!(draft.tensors.keys().any(|stored| stored.contains("layers.0.self_attn.k_proj.weight")), "{name}");
+        assert_same(&draft, name);
+        // One of the parts is missing, or has other rows than the others.
+        let key = draft.tensors.keys().find(|stored| stored.contains("k_proj.weight")).unwrap().clone();
+        let mut without = in_parts(name, names);
+        without.tensors.remove(&key);
+        assert_says(&without.error(STRICT), &[key.split_once("layers").unwrap().1, "is missing"]);
+        let other = in_parts(name, names).tensor(&key, Stored::ramp(&[3, 5]));
+        assert_says(&other.error(STRICT), &[&key, "[3, 5]"]);
     }
 }

@@ -46,6 +46,22 @@ fn buffers_and_heads_of_other_tasks_are_silent() {
 }
 
 #[test]
+fn tensors_that_a_configuration_leaves_out_are_silent() {
+    // The transformers library saves them all the same.
+    let mobile = Draft::of("mobilebert").with("use_bottleneck_attention", json!(true));
+    let values = (0..2).map(|layer| format!("encoder.layer.{layer}.attention.self.value.weight"));
+    let mobile = values.fold(mobile, |draft, name| draft.tensor(&name, Stored::ramp(&[24, 24])));
+    let mut deberta = Draft::of("deberta-v2").with("relative_attention", json!(false));
+    deberta.tensors.remove("encoder.rel_embeddings.weight").unwrap();
+    for (draft, unused) in
+        [(mobile, "encoder.layer.1.bottleneck.attention.LayerNorm.bias"), (deberta, "encoder.LayerNorm.weight")]
+    {
+        assert!(draft.tensors.contains_key(unused));
+        draft.load(STRICT).unwrap();
+    }
+}
+
+#[test]
 fn half_precision_is_widened() {
     let narrow = |to: Dtype, f: fn(f32) -> [u8; 2]| {
         move |t: &Stored| Stored {

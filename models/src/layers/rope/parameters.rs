@@ -67,8 +67,9 @@ pub(crate) struct Defaults {
     pub(crate) theta_key: &'static str,
     /// The base where the configuration does not say.
     pub(crate) theta: f64,
-    /// `partial_rotary_factor` where the configuration does not say.
-    pub(crate) part: f64,
+    /// `partial_rotary_factor` where the configuration does not say. `None`: heads turn as a whole, and the transformers
+    /// library ignores the key.
+    pub(crate) part: Option<f64>,
     /// Another name of "longrope".
     pub(crate) longrope_names: &'static [&'static str],
     /// The original length where the configuration does not have it at its top level.
@@ -86,7 +87,7 @@ impl Default for Defaults {
             layers: Layers::All,
             theta_key: THETA,
             theta: 10_000.0,
-            part: 1.0,
+            part: None,
             longrope_names: &[],
             original: None,
             yarn: None,
@@ -282,9 +283,16 @@ impl Rope {
 }
 
 /// How many pairs of each head turn.
-fn pairs(parameters: &Parameters<'_>, size: Size, default: f64) -> Result<usize, ModelError> {
-    let part = parameters.config.positive("partial_rotary_factor", default)?;
-    let part = parameters.number("partial_rotary_factor")?.unwrap_or(part);
+fn pairs(parameters: &Parameters<'_>, size: Size, default: Option<f64>) -> Result<usize, ModelError> {
+    const KEY: &str = "partial_rotary_factor";
+    let part = parameters.config.positive(KEY, default.unwrap_or(1.0))?;
+    let part = parameters.number(KEY)?.unwrap_or(part);
+    if default.is_none() && part != 1.0 {
+        return Err(parameters.config.error(format!(
+            "`{KEY}` is {part}, but all of a head turns in this architecture, and the transformers library ignores the \
+             key; remove it to export what that library computes"
+        )));
+    }
     // Beyond 1, more features would turn than there are.
     let turning = (size.value as f64 * part.min(2.0)) as usize;
     if turning == 0 || turning > size.value || !turning.is_multiple_of(2) {

@@ -1,0 +1,312 @@
+#!/usr/bin/env python3
+"""Holds compiled encoders of text against the transformers library, on random checkpoints of random configurations.
+
+    check_encoders.py PLANISH [--configurations 12] [--seed 0] [--targets onnx,ort] [--only TYPE...] [--keep DIR]
+
+For each type and each head it draws configurations (encoder_configs.py), fills a model with random weights, saves it as
+transformers does, compiles it, and runs it in ONNX Runtime on texts of lengths from 1 to the longest, padded on the right
+and on the left. What comes out has to be what the saved checkpoint, loaded again, gives in float64: within 1e-4 of the
+largest value, at tokens that are no padding. A configuration that transformers does not run counts as neither; one that
+planish refuses is listed with its message. Exits 1 when a value differs, or when planish ends in another way than with
+an error.
+"""
+
+import argparse
+import collections
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+import onnxruntime
+import torch
+import transformers
+
+from cases import Mismatch, difference
+from encoder_configs import TYPES, Draw
+
+# The classes of heads, and what planish calls their tasks.
+HEADS = {
+    "Model": "feature-extraction",
+    "ForMaskedLM": "fill-mask",
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+}
+# Outputs with a row for each text; those of a head for sequences are [texts, labels].
+OF_TEXTS = ("pooler_output",)
+# Rotary embeddings whose frequencies are those of the longest text of a batch in transformers, and of each text here.
+BY_LENGTH = ("dynamic", "longrope")
+EXIT_FAILED, EXIT_USAGE = 1, 2
+
+Tensors = dict[str, np.ndarray]
+
+
+class Refused(Exception):
+    """planish refuses the configuration; the message is its own."""
+
+
+class Unusable(Exception):
+    """transformers does not make, save, load or run a model of the configuration."""
+
+
+def fill(model: torch.nn.Module, generator: torch.Generator) -> None:
+    """Random weights: those of norms around 1, none of them 0."""
+    for name, weight in model.named_parameters():
+        if not weight.requires_grad:
+            continue
+        noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+        if weight.dim() == 1:
+            values = 0.2 * noise + (1.0 if name.endswith("weight") else 0.0)
+        elif "embed" in name:
+            values = 0.7 * noise
+        else:
+            values = 1.3 * noise / max(1, weight.shape[1:].numel()) ** 0.5
+        weight.data.copy_(values)
+
+
+def rope_kinds(config: dict) -> set[str]:
+    """The rotary embeddings of a configuration."""
+    found = re.findall(r'"rope_type": "(\w+)"', json.dumps(config))
+    return set(found)
+
+
+def batches(draw: Draw, config: dict, longest: int) -> list[Tensors]:
+    """Ids and masks. Texts grow from batch to batch, as frequencies that were stretched once stay so in transformers."""
+    pad, vocabulary = config["pad_token_id"], config["vocab_size"]
+    # Left out: where transformers looks for them, they change what a token means.
+    ids = [i for i in range(vocabulary) if i != pad]
+    lengths = [[1], [3, 1, 2], [5, 2, longest // 2], [longest, 4, 1, longest - 1]]
+    found = []
+    for number, row_lengths in enumerate(lengths):
+        if rope_kinds(config) & set(BY_LENGTH):
+            row_lengths = [max(row_lengths)] * 2
+        width = max(row_lengths)
+        input_ids = np.full((len(row_lengths), width), pad, np.int64)
+        mask = np.zeros((len(row_lengths), width), np.int64)
+        for row, length in enumerate(row_lengths):
+            place = slice(width - length, width) if number % 2 else slice(0, length)
+            input_ids[row, place] = [draw.choice(ids) for _ in range(length)]
+            mask[row, place] = 1
+        types = config.get("type_vocab_size") or 1
+        found.append(dict(
+            input_ids=input_ids, attention_mask=mask, token_type_ids=random_ids(draw, types, input_ids.shape)
+        ))  # fmt: skip
+        if places := config.get("max_2d_position_embeddings"):
+            corners = random_ids(draw, places, (*input_ids.shape, 2, 2))
+            found[-1]["bbox"] = np.sort(corners, axis=2).reshape(*input_ids.shape, 4)
+    return found
+
+
+def random_ids(draw: Draw, below: int, shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(draw.getrandbits(32)).integers(0, below, shape)
+
+
+def longest_text(type_name: str, config: dict) -> int:
+    """The tokens of the longest text."""
+    positions = config["max_position_embeddings"]
+    if config.get("rope_parameters"):
+        return positions + 5
+    if type_name == "mpnet":
+        return positions - 2
+    counted = ("roberta", "camembert", "data2vec", "esm", "longformer")
+    if any(name in type_name for name in counted):
+        return positions - config["pad_token_id"] - 1
+    if config.get("position_biased_input") is False:
+        return positions + 9
+    return positions
+
+
+@dataclass
+class Row:
+    """What became of the configurations of a type with a head."""
+
+    tried: int = 0
+    passed: int = 0
+    unusable: collections.Counter = field(default_factory=collections.Counter)
+    refused: collections.Counter = field(default_factory=collections.Counter)
+    warned: collections.Counter = field(default_factory=collections.Counter)
+    failed: list[str] = field(default_factory=list)
+    worst: float = 0.0
+
+
+class Trial:
+    """One configuration of a type with a head."""
+
+    def __init__(self, args: argparse.Namespace, type_name: str, head: str, number: int, scratch: Path):
+        self.args, self.type_name, self.head, self.scratch = args, type_name, head, scratch
+        self.draw = Draw(f"{args.seed} {type_name} {number}")
+        self.config = TYPES[type_name](self.draw)
+        if head == "ForQuestionAnswering":
+            self.config["num_labels"] = 2
+        self.new_format = number % 4 == 3
+        self.dtype = {2: torch.bfloat16, 5: torch.float16}.get(number % 6, torch.float32)
+
+    def save(self) -> type:
+        """Writes the checkpoint; returns the class."""
+        config_class = transformers.CONFIG_MAPPING[self.type_name]
+        model_class = getattr(transformers, config_class.__name__.removesuffix("Config") + self.head)
+        try:
+            model = model_class(config_class(**self.config)).eval()
+            fill(model, torch.Generator().manual_seed(self.draw.getrandbits(32)))
+            model.to(self.dtype).save_pretrained(self.scratch / "model", save_original_format=not self.new_format)
+        except Exception as e:
+            raise Unusable(f"{type(e).__name__}: {e}") from e
+        return model_class
+
+    def reference(self, model_class: type, inputs: list[Tensors], dtype: torch.dtype) -> list[Tensors]:
+        """What transformers computes in an element type."""
+        try:
+            loaded = model_class.from_pretrained(self.scratch / "model", dtype=torch.float32)
+            model = loaded.eval().to(dtype)
+            found = []
+            for batch in inputs:
+                with torch.no_grad():
+                    output = model(**{name: torch.from_numpy(t) for name, t in batch.items()})
+                found.append({name: t.numpy() for name, t in output.items() if isinstance(t, torch.Tensor)})
+            return found
+        except Exception as e:
+            raise Unusable(f"{type(e).__name__}: {e}") from e
+
+    def compile(self, target: str, row: Row) -> onnxruntime.InferenceSession:
+        folder = self.scratch / target
+        command = [self.args.planish, "compile", self.scratch / "model", "-o", folder, "--target", target]
+        done = subprocess.run([*command, *self.args.option], capture_output=True, text=True, timeout=300)
+        said = done.stderr.replace(str(self.scratch), "").strip()
+        if done.returncode in (EXIT_FAILED, EXIT_USAGE) and "panicked" not in said:
+            raise Refused(said)
+        if done.returncode != 0:
+            raise Mismatch(f"compile exited with {done.returncode}: {said}")
+        row.warned.update(line for line in said.splitlines() if line.startswith("warning"))
+        return onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+
+    def run(self, row: Row) -> None:
+        model_class = self.save()
+        longest = longest_text(self.type_name, self.config)
+        inputs = batches(self.draw, self.config, longest)
+        sessions = {}
+        try:
+            for target in self.args.targets.split(","):
+                sessions[target] = self.compile(target, row)
+        except Refused:
+            self.reference(model_class, inputs, torch.float64)
+            raise
+        taken = {i.name for i in next(iter(sessions.values())).get_inputs()}
+        inputs = [{name: t for name, t in batch.items() if name in taken} for batch in inputs]
+        wanted = self.reference(model_class, inputs, torch.float64)
+        try:
+            for target, session in sessions.items():
+                names = [o.name for o in session.get_outputs()]
+                for batch, expected in zip(inputs, wanted):
+                    outputs = dict(zip(names, session.run(names, batch)))
+                    row.worst = max(row.worst, self.compare(outputs, batch, expected, target))
+        except Mismatch:
+            single = self.reference(model_class, inputs, torch.float32)
+            try:
+                for batch, outputs, expected in zip(inputs, single, wanted):
+                    self.compare({name: outputs[name] for name in names}, batch, expected, "")
+            except Mismatch as e:
+                raise Unusable(f"transformers itself differs in float32: {e}") from e
+            raise
+
+    def compare(self, outputs: Tensors, inputs: Tensors, expected: Tensors, target: str) -> float:
+        """The largest difference of outputs from those of transformers."""
+        mask = inputs["attention_mask"].astype(bool)
+        worst = 0.0
+        for name, got in outputs.items():
+            if name not in expected:
+                raise Mismatch(f"{target}: transformers gives no {name}")
+            want = expected[name].astype(np.float32)
+            kept = mask
+            if name in OF_TEXTS or self.head == "ForSequenceClassification":
+                # Nothing is promised for padding, which stands for a text where its first token does.
+                by_mean = self.config.get("classifier_pooling") in ("mean", "late")
+                kept = np.ones(len(mask), bool) if by_mean else mask[:, 0]
+            got, want = got[kept], want[kept]
+            if not np.isfinite(want).all():
+                raise Unusable(f"{name} is not finite")
+            what = f"{target}, {list(mask.shape)}, {name}"
+            worst = max(worst, difference(what, got, want, None, self.args.tolerance))
+        return worst
+
+
+def check(args: argparse.Namespace, type_name: str, head: str) -> Row:
+    row = Row()
+    for number in range(args.first, args.first + args.configurations):
+        row.tried += 1
+        with tempfile.TemporaryDirectory() as scratch:
+            trial = Trial(args, type_name, head, number, Path(scratch))
+            try:
+                trial.run(row)
+                row.passed += 1
+            except Unusable as e:
+                row.unusable[str(e).splitlines()[0][:160]] += 1
+            except Refused as e:
+                row.refused[str(e)] += 1
+            except Exception as e:
+                row.failed.append(f"number {number}: {type(e).__name__}: {e}\n    {trial.config}")
+                if args.keep:
+                    kept = args.keep / f"{type_name}-{head}-{number}"
+                    shutil.rmtree(kept, ignore_errors=True)
+                    shutil.copytree(scratch, kept)
+    return row
+
+
+def report(rows: dict[tuple[str, str], Row]) -> int:
+    """Prints what differs, what was refused and a table; returns the exit code."""
+    for kind in ("unusable", "warned", "refused"):
+        for (type_name, head), row in rows.items():
+            for message, count in getattr(row, kind).items():
+                print(f"{kind} {type_name} {head}, {count} times: {message}")
+    failed = [(key, text) for key, row in rows.items() for text in row.failed]
+    for (type_name, head), text in failed:
+        print(f"FAIL {type_name} {head} {text}")
+    print("| type | head | tried | passed | refused | not run by transformers | differ | largest difference |")
+    print("|---|---|---|---|---|---|---|---|")
+    for (type_name, head), row in rows.items():
+        counts = (row.tried, row.passed, row.refused.total(), row.unusable.total(), len(row.failed))
+        print(f"| {type_name} | {head} | {' | '.join(map(str, counts))} | {row.worst:.0e} |")
+    sums = [sum(r.passed for r in rows.values()), sum(r.refused.total() for r in rows.values()), len(failed)]
+    print("{} passed, {} refused, {} failed".format(*sums))
+    return 1 if failed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("planish", type=Path, help="the binary")
+    parser.add_argument("--configurations", type=int, default=12, help="of each type and head")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first configuration")
+    parser.add_argument("--seed", default="0")
+    parser.add_argument("--targets", default="onnx,ort")
+    parser.add_argument("--tolerance", type=float, default=1e-4)
+    parser.add_argument("--only", nargs="+", choices=TYPES, default=list(TYPES))
+    parser.add_argument("--heads", nargs="+", choices=HEADS, default=list(HEADS))
+    parser.add_argument("--option", action="append", default=[], help="an option of compile")
+    parser.add_argument("--keep", type=Path, help="where checkpoints and artifacts that fail go")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    warnings.simplefilter("ignore")
+    rows = {}
+    for type_name in args.only:
+        prefix = transformers.CONFIG_MAPPING[type_name].__name__.removesuffix("Config")
+        for head in args.heads:
+            if hasattr(transformers, prefix + head):
+                rows[type_name, head] = check(args, type_name, head)
+                print(f"{type_name} {head}: {rows[type_name, head].passed} passed", file=sys.stderr, flush=True)
+    return report(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
