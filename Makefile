@@ -207,6 +207,13 @@ compat-exporters: deps build $(EXPORTERS)/.installed $(OPTIMUM)/.installed ## ho
 support-table: deps build $(EXPORTERS)/.installed ## measure the table of docs/support.md: encoders by task and form (installs PyTorch)
 	$(EXPORTERS)/bin/python -W ignore tools/support_table.py $(PLANISH) fixtures/goldens docs/support.md
 
+# ENCODERS has options of the script, say "--only bert --configurations 40 --seed 1".
+ENCODERS ?=
+
+.PHONY: compat-encoders
+compat-encoders: deps build $(EXPORTERS)/.installed ## hold encoders of random configurations against transformers; 10 minutes (installs PyTorch)
+	$(EXPORTERS)/bin/python tests/compat/check_encoders.py $(PLANISH) $(ENCODERS)
+
 .PHONY: test-ray
 test-ray: deps build $(RAY)/.installed ## run the scripts of docs/scale.md (Ray with two workers; Slurm's without Slurm), and compare with one run
 	$(RAY)/bin/python tests/compat/check_scale.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt

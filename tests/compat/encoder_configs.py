@@ -1,5 +1,8 @@
-"""Random small configurations of transformers' encoders of text, which check_encoders.py tries: every key that changes
-the computation is drawn, most often with a value that is not its default. Sizes differ from one another where they may."""
+"""Random small configurations of transformers' encoders of text, which check_encoders.py tries.
+
+Every key that changes the computation is drawn, most often with a value that is not its default. Sizes differ from one
+another where they may.
+"""
 
 import random
 
@@ -40,7 +43,7 @@ class Draw(random.Random):
             hidden_act=self.activation(),
             layer_norm_eps=self.choice(EPS),
             tie_word_embeddings=self.maybe(),
-            pad_token_id=self.of(0, 1, 1, 3, vocabulary - 1),
+            pad_token_id=self.of(0, 1, 1, 3, vocabulary - 1, None),
             num_labels=self.randint(1, 5),
             bos_token_id=5,
             eos_token_id=6,
@@ -235,18 +238,15 @@ def mpnet(d: Draw) -> dict:
 def nomic(d: Draw) -> dict:
     config = d.roped()
     size = d.of(config["hidden_size"] // config["num_attention_heads"], 4, 12)
-    return config | dict(head_dim=size, rope_parameters=d.rope(size, config["max_position_embeddings"]))
+    rope = d.rope(size, config["max_position_embeddings"])
+    return config | dict(pad_token_id=d.of(0, 1, 9), head_dim=size, rope_parameters=rope)
 
 
 def nystromformer(d: Draw) -> dict:
-    longest = d.of(16, 32)
+    landmarks = d.of(4, 8, 64)
     return d.bert() | dict(
-        max_position_embeddings=longest, num_landmarks=longest, segment_means_seq_len=longest, conv_kernel_size=d.of(1, 3, 5)
-    )
-
-
-def longformer(d: Draw) -> dict:
-    return roberta(d) | dict(attention_window=d.of(4, 8))
+        num_landmarks=landmarks, segment_means_seq_len=landmarks, conv_kernel_size=d.of(1, 3, 5, 65, 4)
+    )  # fmt: skip
 
 
 def rembert(d: Draw) -> dict:
@@ -295,7 +295,6 @@ TYPES = {
     "gte": gte,
     "jina_embeddings_v3": jina,
     "layoutlm": layoutlm,
-    "longformer": longformer,
     "megatron-bert": bert,
     "mobilebert": mobilebert,
     "modernbert": modernbert,

@@ -24,8 +24,8 @@ use crate::support::{
 const LARGE_SCORES: &str = "t5-gated-untied";
 
 /// Goldens whose graphs have the operators of others, with other sizes: compiling their kernels for the processor takes minutes.
-/// `convbert` and `gpt-oss` have some that the target refuses: convolutions, and mixtures of experts.
-const ALIKE: [&str; 32] = [
+/// `convbert`, `nystromformer` and `gpt-oss` have some that the target refuses: convolutions, and mixtures of experts.
+const ALIKE: [&str; 33] = [
     "albert",
     "cohere",
     "convbert",
@@ -46,6 +46,7 @@ const ALIKE: [&str; 32] = [
     "mobilebert",
     "nemotron",
     "nomic-bert",
+    "nystromformer",
     "olmo2",
     "olmo3",
     "phi",

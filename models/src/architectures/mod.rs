@@ -38,6 +38,7 @@ pub(crate) mod modernbert;
 pub(crate) mod mpnet;
 pub(crate) mod nemotron;
 pub(crate) mod nomic_bert;
+pub(crate) mod nystromformer;
 pub(crate) mod olmo2;
 pub(crate) mod olmo3;
 pub(crate) mod opt;
@@ -100,6 +101,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     nemotron::ARCHITECTURE,
     gte::NEW,
     nomic_bert::ARCHITECTURE,
+    nystromformer::ARCHITECTURE,
     olmo2::ARCHITECTURE,
     olmo3::ARCHITECTURE,
     opt::ARCHITECTURE,

@@ -2,7 +2,7 @@
 //! gated feed-forward and no biases.
 
 use crate::architecture::{Architecture, Properties};
-use crate::architectures::{bert, llama};
+use crate::architectures::bert;
 use crate::checkpoint::config::Config;
 use crate::checkpoint::config_keys::Only;
 use crate::layers::activation::Activation;
@@ -82,7 +82,6 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     gguf: None,
     build,
-    ..llama::ARCHITECTURE
 };
 
 /// What transformers 5 calls the projections to queries, keys and values, of its relatives too.

@@ -73,6 +73,7 @@ fn heads_have_the_modules_that_the_transformers_library_has() {
         ("rembert", with(Task::FillMask, rembert, BERT)),
         ("mobilebert", with(Task::FillMask, mobile, BERT)),
         ("roformer", with(Task::TextClassification, own, BERT)),
+        ("nystromformer", with(Task::TextClassification, own, BERT)),
         ("deberta", with(Task::TextClassification, pooled, BERT)),
         ("deberta-v2", with(Task::TextClassification, pooled, BERT)),
         ("convbert", with(Task::FillMask, electra, ROBERTA)),
@@ -222,6 +223,21 @@ fn settings_of_encoders_that_no_golden_has() {
     assert_eq!(count(deberta("type_vocab_size", json!(2)), "input %token_type_ids"), 1);
     assert_eq!(count(deberta("embedding_size", json!(24)), "weight @embeddings.embed_proj"), 1);
     assert_eq!(count(deberta("position_buckets", json!(-1)), "f32[64, 4, 12]"), 4);
+
+    let landmarks = |key: &str, value: serde_json::Value| Draft::of("nystromformer").with(key, value);
+    assert_eq!(count(landmarks("conv_kernel_size", json!(3)), "= conv("), 2);
+    assert_eq!(count(landmarks("conv_kernel_size", json!(null)), "= conv("), 0);
+    for (draft, says) in [
+        (
+            landmarks("num_landmarks", json!(32)),
+            "num_landmarks = 32, but segment_means_seq_len = 64: attention by landmarks",
+        ),
+        (landmarks("conv_kernel_size", json!(4)), "conv_kernel_size = 4 is even"),
+        (landmarks("inv_coeff_init_option", json!(true)), "`inv_coeff_init_option` is true"),
+    ] {
+        let message = draft.error(LENIENT);
+        assert!(message.contains(says), "{message}");
+    }
 
     assert_eq!(count(Draft::of("roformer").with("rotary_value", json!(true)), "= rotary("), 6);
     assert_eq!(count(Draft::of("gte").with("type_vocab_size", json!(0)), "token_type"), 0);
