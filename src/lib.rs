@@ -11,7 +11,7 @@ pub mod cli;
 
 pub use planish_artifact as artifact;
 pub use planish_artifact::backend;
-pub use planish_check::{evaluate, verify, within};
+pub use planish_check::{evaluate, predict, verify, within};
 pub use planish_compiler::{calibrate, compile, engine, packages, quantize, recipe, source};
 pub use planish_data as data;
 pub use planish_data::inputs;

@@ -301,7 +301,7 @@ impl<'a> Batches<'a> {
                 let (pieces, rows) = self.encoded(rows)?;
                 samples_run.end = range.start + rows.len();
                 let Reader::Texts(_, tokens) = &self.reader else { bail!("texts need a tokenizer") };
-                (tokens.inputs(&pieces, range.start)?, rows)
+                (tokens.inputs(&(range.start + 1..).zip(&pieces).collect::<Vec<_>>())?, rows)
             }
             Samples::Rows(samples) => {
                 let mut inputs = match &self.reader {

@@ -7,14 +7,17 @@
 mod arrays;
 mod batches;
 mod checks;
+pub mod chunks;
 mod described;
 pub mod inputs;
 mod npy;
 mod pieces;
+pub mod sentence;
 mod tensors;
 mod texts;
 pub mod tokenizer;
 mod tokens;
+pub mod vectors;
 
 use std::borrow::Cow;
 use std::fs;
@@ -24,9 +27,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use planish_artifact::chain::Chain;
 use planish_artifact::evaluation::Unit;
-use planish_artifact::manifest::Input;
+use planish_artifact::manifest::{Input, Manifest};
 use planish_artifact::split::Split;
-use planish_models::Loaded;
+use planish_models::{Loaded, Task};
 
 use crate::inputs::Sampling;
 use arrays::Arrays;
@@ -34,11 +37,12 @@ use batches::Reader;
 pub use batches::Shard;
 pub use batches::{Batch, Batches, RowInfo};
 pub use described::described;
+pub use pieces::Span;
 use tensors::TensorFiles;
 pub use tensors::{is_tensors, read_inputs};
 use texts::FIELD;
 pub use texts::Label;
-pub use texts::{Kind, TextFile};
+pub use texts::{Kind, Text, TextFile, count, fields_of};
 use tokens::Tokens;
 
 /// How many samples are taken unless told otherwise.
@@ -63,7 +67,7 @@ impl OptionNames {
     pub const ALL: Self = Self { field: Some("--field"), label: Some("--label"), skip_bad: Some("--skip-bad") };
     /// Of a command that has none.
     pub const NONE: Self = Self { field: None, label: None, skip_bad: None };
-    /// Of a command that has `--field` alone.
+    /// Of a command that has `--field` alone of these.
     pub const FIELD: Self = Self { field: Some("--field"), ..Self::NONE };
 
     /// What to do where a file has no text of the name that is asked for; `part` is a member or a column.
@@ -82,6 +86,10 @@ pub struct DataOptions {
     pub field: Option<String>,
     /// The member or column with the label of the text; no labels are read where absent.
     pub label: Option<String>,
+    /// The member or column that says what a record is called; none is read where absent.
+    pub id: Option<IdField>,
+    /// Whether blank texts are samples; they are left out otherwise.
+    pub keeps_blank: bool,
     /// What one text is; lines where absent.
     pub unit: Option<Unit>,
     /// Whether bad records of texts are counted and left out; they are errors otherwise.
@@ -90,9 +98,11 @@ pub struct DataOptions {
     pub samples: NonZeroUsize,
     /// How many samples a batch has; 8, or as many as the model fixes, where absent.
     pub batch: Option<NonZeroUsize>,
-    /// How many tokens a text is cut to, special ones included; where absent as many as the model
-    /// takes, 512 at most.
+    /// How many tokens a text is cut to, special ones included; where absent as many as its sentence-transformers settings say,
+    /// or else as the model takes, 512 at most.
     pub max_length: Option<NonZeroUsize>,
+    /// Whether texts are as long as the model was made for where `max_length` says nothing, however long that is.
+    pub reads_all: bool,
     /// How many tokens are taken at most, of all texts together; all where absent.
     pub tokens: Option<NonZeroUsize>,
     /// Whether who takes the batches divides them into runs: then texts may be longer than the model takes at once.
@@ -101,6 +111,24 @@ pub struct DataOptions {
     pub split: Split,
     /// How the user gives these options.
     pub names: OptionNames,
+}
+
+/// The member or column that says what a record is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdField {
+    /// `id`, where records have it.
+    Usual,
+    /// The one of a name, which each record has.
+    Named(String),
+}
+
+impl IdField {
+    fn name(&self) -> &str {
+        match self {
+            Self::Usual => "id",
+            Self::Named(name) => name,
+        }
+    }
 }
 
 impl DataOptions {
@@ -115,16 +143,42 @@ impl Default for DataOptions {
         Self {
             field: None,
             label: None,
+            id: None,
+            keeps_blank: false,
             unit: None,
             skip_bad: false,
             samples: SAMPLES,
             batch: None,
             max_length: None,
+            reads_all: false,
             tokens: None,
             is_windowed: false,
             split: Split::All,
             names: OptionNames::ALL,
         }
+    }
+}
+
+/// What of a model decides how it reads texts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TextModel {
+    /// Its task.
+    pub task: Option<Task>,
+    /// The longest sequence, in tokens; absent where it has no limit.
+    pub longest: Option<usize>,
+    /// The id of padding.
+    pub pad: Option<i64>,
+}
+
+impl From<&Loaded> for TextModel {
+    fn from(model: &Loaded) -> Self {
+        Self { task: model.task, longest: model.max_positions, pad: model.pad_token_id }
+    }
+}
+
+impl From<&Manifest> for TextModel {
+    fn from(model: &Manifest) -> Self {
+        Self { task: model.task, longest: model.max_sequence_length, pad: model.pad_token_id }
     }
 }
 
@@ -219,7 +273,7 @@ impl Dataset {
         let wanted = chain.inputs();
         let reader = match &self.content {
             Content::Texts(file) => {
-                let tokens = Tokens::new(&wanted, model, folder, options).with_context(|| self.unusable())?;
+                let tokens = Tokens::new(&wanted, model.into(), folder, options).with_context(|| self.unusable())?;
                 Reader::Texts(file.texts()?, Box::new(tokens))
             }
             Content::Tensors(files) => self.tensors(files, &wanted, options)?,

@@ -1,13 +1,24 @@
 //! Texts as token ids: in one piece, or divided into several from the beginning to the end.
 
 use anyhow::{Result, anyhow, bail};
-use tokenizers::{EncodeInput, Encoding, PostProcessor, TruncationDirection};
+use tokenizers::{EncodeInput, Encoding, PostProcessor, Tokenizer, TruncationDirection};
 
 use super::texts::Text;
 use crate::tokenizer::{TextTokenizer, beginning, growing};
 
 /// The most bytes of a part of a document that is tokenized at once.
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// Where a token is in a text: its characters, from `start` on and before `end`. Of words they are those within the word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Which text of a pair: 0 or 1.
+    pub sequence: usize,
+    /// The first character.
+    pub start: usize,
+    /// The character after the last one.
+    pub end: usize,
+}
 
 /// A text, or a part of one, as token ids.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,6 +28,8 @@ pub(super) struct Piece {
     pub(super) types: Vec<i64>,
     /// For each token the word that begins with it.
     pub(super) words: Vec<Option<usize>>,
+    /// Where each token is in the text; nothing for tokens that the tokenizer puts around it.
+    pub(super) spans: Vec<Option<Span>>,
     /// How many characters of the text the tokens up to each one are of.
     pub(super) ends: Vec<u64>,
     /// How many characters of each of the text's sequences the tokens are of.
@@ -36,6 +49,7 @@ impl Piece {
         self.ids.truncate(tokens);
         self.types.truncate(tokens);
         self.words.truncate(tokens);
+        self.spans.truncate(tokens);
         self.ends.truncate(tokens);
         let kept = self.ends.last().copied().unwrap_or(0).min(self.characters);
         let gone = self.characters - kept;
@@ -49,19 +63,31 @@ impl Piece {
 /// # Errors
 /// When the tokenizer fails.
 pub(super) fn piece(tokenizer: &TextTokenizer, text: &Text, longest: usize) -> Result<Piece> {
+    let text = text.clone();
+    tokenizer.apply(move |tokenizer| read(tokenizer, &text, longest))
+}
+
+/// Several texts, each as such a piece.
+///
+/// # Errors
+/// When the tokenizer fails.
+pub(super) fn all(tokenizer: &TextTokenizer, texts: Vec<Text>, longest: usize) -> Result<Vec<Piece>> {
+    tokenizer.apply_to_texts(move |tokenizer| texts.iter().map(|text| read(tokenizer, text, longest)).collect())
+}
+
+/// A text as one piece.
+fn read(tokenizer: &Tokenizer, text: &Text, longest: usize) -> Result<Piece> {
     let all = text.characters();
     let mut is_bounded = false;
     let mut piece = growing(longest, bytes(text), |most| {
         let bounded = bounded(text, most);
         is_bounded = bounded != *text;
-        let piece = tokenizer.apply(move |tokenizer| {
-            let input: EncodeInput<'_> = match bounded {
-                Text::One(text) => text.into(),
-                Text::Pair(first, second) => (first, second).into(),
-                Text::Words(words) => words.into(),
-            };
-            Ok(of(&tokenizer.encode_char_offsets(input, true).map_err(|e| anyhow!("{e}"))?))
-        })?;
+        let input: EncodeInput<'_> = match bounded {
+            Text::One(text) => text.into(),
+            Text::Pair(first, second) => (first, second).into(),
+            Text::Words(words) => words.into(),
+        };
+        let piece = of(&tokenizer.encode_char_offsets(input, true).map_err(|e| anyhow!("{e}"))?);
         let is_full = piece.ids.len() >= longest;
         Ok((piece, is_full))
     })?;
@@ -121,16 +147,18 @@ pub(super) fn pieces(tokenizer: &TextTokenizer, chunk: String, longest: usize) -
 fn of(encoding: &Encoding) -> Piece {
     let sequences = encoding.get_sequence_ids();
     let (mut word, mut ends, mut total) = (None, [0; 2], Vec::with_capacity(encoding.len()));
-    let mut words = Vec::with_capacity(encoding.len());
+    let (mut words, mut spans) = (Vec::with_capacity(encoding.len()), Vec::with_capacity(encoding.len()));
     for (at, own) in encoding.get_word_ids().iter().enumerate() {
-        let own = sequences.get(at).copied().flatten().and_then(|sequence| Some((sequence, (*own)?)));
+        let sequence = sequences.get(at).copied().flatten();
+        let own = sequence.and_then(|sequence| Some((sequence, (*own)?)));
         words.push(own.filter(|own| Some(*own) != word).map(|(_, word)| word as usize));
         word = own.or(word);
-        if let (Some(sequence), Some((_, end))) = (sequences.get(at).copied().flatten(), encoding.get_offsets().get(at))
-        {
-            let known = &mut ends[sequence.min(1)];
-            *known = (*end as u64).max(*known);
+        let place = sequence.zip(encoding.get_offsets().get(at).copied());
+        let span = place.map(|(sequence, (start, end))| Span { sequence: sequence.min(1), start, end });
+        if let Some(span) = span {
+            ends[span.sequence] = (span.end as u64).max(ends[span.sequence]);
         }
+        spans.push(span);
         total.push(ends[0] + ends[1]);
     }
     let numbers = |numbers: &[u32]| numbers.iter().map(|number| i64::from(*number)).collect::<Vec<i64>>();
@@ -138,6 +166,7 @@ fn of(encoding: &Encoding) -> Piece {
         ids: numbers(encoding.get_ids()),
         types: numbers(encoding.get_type_ids()),
         words,
+        spans,
         sequences: ends,
         characters: total.last().copied().unwrap_or(0),
         ends: total,

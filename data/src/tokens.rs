@@ -6,13 +6,14 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use planish_artifact::manifest::Input;
 use planish_eval::Tensor;
-use planish_ir::{DType, InputRole};
-use planish_models::{Loaded, Task};
+use planish_ir::{DType, Dim, InputRole};
+use planish_models::Task;
 
-use super::pieces::{Document, Piece, piece, pieces};
+use super::pieces::{Document, Piece, all, piece, pieces};
 use super::texts::Text;
-use super::{DataOptions, listed};
+use super::{DataOptions, TextModel, listed};
 use crate::inputs::Sampling;
+use crate::sentence::SentenceSettings;
 use crate::tokenizer::{TOKENIZER, TextTokenizer, token};
 
 /// The most tokens of a text where neither the model nor the user says less.
@@ -65,7 +66,7 @@ impl Tokens {
     /// For a model that takes these inputs. Texts before a cache are padded on the left, others on the right.
     pub(super) fn new(
         wanted: &[(Cow<'_, str>, &Input)],
-        model: &Loaded,
+        model: TextModel,
         folder: &Path,
         options: &DataOptions,
     ) -> Result<Self> {
@@ -92,12 +93,18 @@ impl Tokens {
             );
         };
         // Windows take as many tokens at once as the model does.
-        let positions = model.max_positions.filter(|_| !options.is_windowed);
+        let positions = model.longest.filter(|_| !options.is_windowed);
         let most = positions.unwrap_or(usize::MAX).min(ids.width.unwrap_or(usize::MAX));
+        // What the model was made for; of texts that are run to measure something not more than usual.
+        let trained = SentenceSettings::read(folder)?.max_seq_length;
+        let usual = match options.reads_all {
+            true => trained.or(model.longest).unwrap_or(LONGEST),
+            false => trained.unwrap_or(LONGEST).min(LONGEST),
+        };
         let longest = match options.max_length.map(usize::from) {
             Some(asked) if asked > most => bail!("--max-length {asked} is more than the {most} tokens of the model"),
             Some(asked) => asked,
-            None => LONGEST.min(most),
+            None => usual.min(most),
         };
         if !folder.join(TOKENIZER).is_file() {
             bail!(
@@ -132,7 +139,7 @@ impl Tokens {
             embeds: model.task.is_none_or(Task::embeds),
             decoder,
             // The mask hides it: any id does.
-            pad: model.pad_token_id.filter(|pad| (0..vocabulary.unwrap_or(i64::MAX)).contains(pad)).unwrap_or(0),
+            pad: model.pad.filter(|pad| (0..vocabulary.unwrap_or(i64::MAX)).contains(pad)).unwrap_or(0),
             left: wanted.iter().any(|(_, input)| input.role.cache().is_some()),
             longest,
             vocabulary,
@@ -157,6 +164,29 @@ impl Tokens {
         piece(&self.tokenizer, text, self.longest)
     }
 
+    /// Several texts as token ids.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub(super) fn all(&self, texts: Vec<Text>) -> Result<Vec<Piece>> {
+        all(&self.tokenizer, texts, self.longest)
+    }
+
+    /// The most tokens of a text.
+    pub(super) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// The number of columns of token ids, where the model fixes it.
+    pub(super) fn width(&self) -> Option<usize> {
+        self.ids.width
+    }
+
+    /// Whether padding comes before the tokens.
+    pub(super) fn is_left(&self) -> bool {
+        self.left
+    }
+
     /// The next part of a document as token ids; none at its end.
     ///
     /// # Errors
@@ -165,14 +195,13 @@ impl Tokens {
         document.next_chunk().map(|chunk| pieces(&self.tokenizer, chunk, self.longest)).transpose()
     }
 
-    /// The inputs that follow from texts, a row each; `first` is the index of the first one. A decoder after an
-    /// encoder takes the same tokens as the encoder, after the one that its text begins with.
+    /// The inputs that follow from texts, a row each, with the numbers of their samples. A decoder after an encoder takes the same tokens as the encoder, after the one that its text begins with.
     ///
     /// # Errors
     /// When the tokenizer gave an id that the model does not have.
-    pub(super) fn inputs(&self, pieces: &[Piece], first: usize) -> Result<Encoded> {
-        let mut rows: Vec<Vec<i64>> = pieces.iter().map(|piece| piece.ids.clone()).collect();
-        for (row, sample) in rows.iter().zip(first + 1..) {
+    pub(super) fn inputs(&self, pieces: &[(usize, &Piece)]) -> Result<Encoded> {
+        let mut rows: Vec<Vec<i64>> = pieces.iter().map(|(_, piece)| piece.ids.clone()).collect();
+        for (row, (sample, _)) in rows.iter().zip(pieces) {
             let end = self.vocabulary.unwrap_or(i64::MAX);
             if let Some(id) = row.iter().find(|id| **id >= end) {
                 bail!(
@@ -189,10 +218,10 @@ impl Tokens {
             let mask = mask.as_wide_as(&self.ids);
             inputs.push((mask.name.clone(), self.matrix(&mask, &ones(&rows), 0, self.left)?));
         }
-        let is_second = |piece: &Piece| piece.types.iter().any(|of| *of != 0);
+        let is_second = |(_, piece): &(usize, &Piece)| piece.types.iter().any(|of| *of != 0);
         if let Some(types) = self.types.as_ref().filter(|_| pieces.iter().any(is_second)) {
             let types = types.as_wide_as(&self.ids);
-            let rows: Vec<Vec<i64>> = pieces.iter().map(|piece| piece.types.clone()).collect();
+            let rows: Vec<Vec<i64>> = pieces.iter().map(|(_, piece)| piece.types.clone()).collect();
             inputs.push((types.name.clone(), self.matrix(&types, &rows, 0, self.left)?));
         }
         let mut decoder_mask = None;

@@ -62,8 +62,8 @@ pub(super) struct Arguments {
     /// The largest number of samples to run. planish takes the first samples of the data
     #[arg(long, default_value_t = SAMPLES, value_name = "N")]
     samples: NonZeroUsize,
-    /// The number of tokens after which a text is cut [default: the longest sequence that the model takes, but at
-    /// most 512]
+    /// The number of tokens after which a text is cut [default: max_seq_length of sentence_bert_config.json beside the model,
+    /// or else the longest sequence that the model takes, but at most 512]
     #[arg(long, value_name = "N")]
     max_length: Option<NonZeroUsize>,
     /// The number of samples in one batch [default: 8, or the batch size that the model fixes]

@@ -108,6 +108,22 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "predict",
+        &[
+            ("artifact", "The artifact's folder"),
+            ("data", "Texts: .txt, .jsonl, .csv or .parquet"),
+            ("output", "A .jsonl file; embeddings also .npy, .safetensors, .parquet"),
+            ("field", "The member or the column that is the text; two for pairs [default: text]"),
+            ("prompt_name", "The prompt in front of each text, of config_sentence_transformers.json"),
+            ("samples", "The largest number of records [default: all]"),
+            ("max_length", "The number of tokens after which a text is cut"),
+            ("batch_tokens", "The most tokens of a batch, padding included"),
+            ("name", "The runtime that runs the artifact [default: that of its target]"),
+            ("threads", "The number of threads [default: one for each core]"),
+            ("json", "Print JSON"),
+        ],
+    ),
+    (
         "run",
         &[
             ("artifact", "The artifact's folder"),

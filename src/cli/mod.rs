@@ -30,6 +30,7 @@ mod numbers;
 mod overwrites;
 mod passes;
 mod precision;
+mod predict;
 mod profile;
 mod quantization;
 mod recipe;
@@ -65,6 +66,7 @@ use planish_artifact::units::{bytes_text, count_text};
 use planish_check::VerificationFailed;
 use planish_check::evaluate::Broken;
 use planish_check::gate::GateError;
+use planish_check::predict::Unfit;
 use planish_compiler::calibrate::FieldOfTable;
 use planish_compiler::engine::{OptionError, ProfileError};
 use planish_compiler::request::RequestError;
@@ -99,6 +101,8 @@ enum Command {
     Inspect(inspect::Arguments),
     Verify(verify::Arguments),
     Evaluate(evaluate::Arguments),
+    #[command(visible_alias = "embed")]
+    Predict(predict::Arguments),
     Run(run::Arguments),
     Generate(generate::Arguments),
     Bench(Box<bench::Arguments>),
@@ -173,6 +177,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
         Command::Evaluate(arguments) => evaluate::run(arguments),
+        Command::Predict(arguments) => predict::run(arguments),
         Command::Run(arguments) => run::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
         Command::Bench(arguments) => bench::run(*arguments),
@@ -206,7 +211,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     } else if any(|e| {
         let asked = e.is::<Usage>() || e.is::<RecipeError>() || e.is::<RequestError>() || e.is::<GateError>();
         let fits = e.is::<NoFigure>() || e.is::<ProfileError>() || e.is::<OptionError>() || e.is::<FieldOfTable>();
-        asked || fits || e.is::<Unprofiled>()
+        asked || fits || e.is::<Unprofiled>() || e.is::<Unfit>()
     }) {
         2
     } else {

@@ -68,6 +68,11 @@ fn escaped_json(text: &str) -> String {
     shown
 }
 
+/// Writes lines of JSON to standard output.
+pub(crate) fn print_lines(lines: &str) -> Result<()> {
+    if is_output_terminal() { print_exact(&escaped_json(lines)) } else { print_exact(lines) }
+}
+
 fn print_exact(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")

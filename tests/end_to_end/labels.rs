@@ -49,7 +49,7 @@ fn top(row: &[f64]) -> usize {
 }
 
 /// A golden with one label instead of three.
-fn scoring() -> Draft {
+pub(crate) fn scoring() -> Draft {
     let mut draft = Draft::of("bert-classify");
     draft.config["id2label"] = json!({"0": "LABEL_0"});
     draft.config["label2id"] = json!({"LABEL_0": 0});

@@ -68,6 +68,8 @@ mod padding;
 mod parts;
 mod passing_through;
 mod precision;
+mod predict;
+mod predict_refusals;
 mod profile;
 mod quantization;
 mod quantized_checkpoints;

@@ -48,7 +48,7 @@ impl Pooling {
         let known = modes.iter().find(|(name, _)| on == [*name]).map(|(_, mode)| *mode);
         if known.is_none() {
             let on = if on.is_empty() { "no mode".to_owned() } else { on.join(" and ") };
-            warn(&format!("{} names {on}; the evaluation uses the mean over tokens", path.display()));
+            warn(&format!("{} names {on}; the mean over tokens takes its place", path.display()));
         }
         Ok(known.unwrap_or_default())
     }
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(read(Some(r#"{"pooling_mode_max_tokens": true}"#)).0, Ok(Pooling::Max));
         let (pooling, warning) = read(Some(r#"{"pooling_mode_lasttoken": true, "include_prompt": true}"#));
         assert_eq!(pooling, Ok(Pooling::Mean));
-        assert!(warning.contains("names pooling_mode_lasttoken; the evaluation uses the mean"), "{warning}");
+        assert!(warning.contains("names pooling_mode_lasttoken; the mean over tokens"), "{warning}");
         assert!(read(Some("{")).0.unwrap_err().ends_with("is not JSON"));
     }
 }

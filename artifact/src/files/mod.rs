@@ -3,7 +3,7 @@
 pub mod unfinished;
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -44,6 +44,62 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
             file.write_all(bytes).with_context(context)?;
             draft.place(|| fs::rename(draft.path(), &target)).with_context(context)
         }
+    }
+}
+
+/// A file that is written piece by piece: it takes its place as a whole, or not at all. What is not a file, such as a pipe, is
+/// written to.
+#[derive(Debug)]
+pub struct Streamed {
+    file: File,
+    /// The file beside the one of the path, where there is one.
+    draft: Option<(Unfinished, PathBuf)>,
+}
+
+impl Streamed {
+    /// Begins to write what is to be at a path.
+    ///
+    /// # Errors
+    /// When that is impossible.
+    pub fn create(path: &Path) -> Result<Self> {
+        let context = || format!("cannot write {}", path.display());
+        match destination(path) {
+            None => {
+                let file = File::create(path).with_context(context)?;
+                Ok(Self { file, draft: None })
+            }
+            Some(target) => {
+                let (draft, file) = make_beside(&target).with_context(context)?;
+                Ok(Self { file, draft: Some((draft, target)) })
+            }
+        }
+    }
+
+    /// Puts the file in its place.
+    ///
+    /// # Errors
+    /// When that is impossible; what was there is unchanged then.
+    pub fn place(self) -> Result<()> {
+        let Some((draft, target)) = self.draft else { return Ok(()) };
+        drop(self.file);
+        let place = draft.place(|| fs::rename(draft.path(), &target));
+        place.with_context(|| format!("cannot write {}", target.display()))
+    }
+}
+
+impl Write for Streamed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for Streamed {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
     }
 }
 
@@ -165,6 +221,23 @@ mod tests {
         let error = write(folder.path(), b"four").unwrap_err();
         assert!(format!("{error:#}").contains("Is a directory"), "{error:#}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_streamed_file_takes_its_place_at_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        write(&path, b"old").unwrap();
+        let mut streamed = Streamed::create(&path).unwrap();
+        streamed.write_all(b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        streamed.place().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        drop(Streamed::create(&path).unwrap());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left of an unfinished file");
+        let null = Path::new("/dev/null");
+        Streamed::create(null).unwrap().place().unwrap();
+        assert!(!null.is_file());
     }
 
     #[test]

@@ -45,12 +45,12 @@ pub(super) fn cosine(wanted: &[f32], given: &[f32]) -> f64 {
 }
 
 /// The place of the largest number; the first of equals.
-pub(super) fn top(row: &[f32]) -> usize {
+pub(crate) fn top(row: &[f32]) -> usize {
     (1..row.len()).fold(0, |best, at| if row[at] > row[best] { at } else { best })
 }
 
 /// The logarithms of the probabilities that logits stand for.
-pub(super) fn log_probabilities(logits: &[f32]) -> Vec<f64> {
+pub(crate) fn log_probabilities(logits: &[f32]) -> Vec<f64> {
     let largest = logits.iter().fold(f64::NEG_INFINITY, |largest, logit| largest.max(f64::from(*logit)));
     let sum: f64 = logits.iter().map(|logit| (f64::from(*logit) - largest).exp()).sum();
     logits.iter().map(|logit| f64::from(*logit) - largest - sum.ln()).collect()
@@ -68,7 +68,7 @@ pub(super) fn divergence(wanted: &[f64], given: &[f64]) -> f64 {
 }
 
 /// The vector scaled to length 1; a zero vector stays.
-pub(super) fn normalized(mut vector: Vec<f32>) -> Vec<f32> {
+pub(crate) fn normalized(mut vector: Vec<f32>) -> Vec<f32> {
     let length = vector.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>().sqrt();
     if length > 0.0 {
         vector.iter_mut().for_each(|v| *v = (f64::from(*v) / length) as f32);

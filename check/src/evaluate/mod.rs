@@ -6,9 +6,7 @@
 
 mod labels;
 mod mean;
-mod metrics;
-mod pooling;
-mod positions;
+pub(crate) mod metrics;
 mod reference;
 mod sides;
 mod tally;
@@ -30,7 +28,8 @@ use planish_ir::InputRole;
 use planish_models::{Loaded, Task};
 use planish_passes::LAST_LOGITS;
 use planish_runtimes::SessionOptions;
-use positions::TextNames;
+
+use crate::positions::TextNames;
 use sides::Side;
 use tally::{Measured, Tally};
 use windows::{Run, Windows};

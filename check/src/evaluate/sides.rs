@@ -14,7 +14,7 @@ use planish_models::names::DECODER_INPUT_IDS;
 use planish_passes::{Options, Pipeline};
 use planish_runtimes::{Model, Runtime, Session, SessionOptions};
 
-use super::positions::Positions;
+use crate::positions::Positions;
 use crate::verify::per_token;
 
 /// Names and tensors.

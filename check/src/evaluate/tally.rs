@@ -16,10 +16,10 @@ use super::Broken;
 use super::labels::Labelled;
 use super::mean::Mean;
 use super::metrics::{Sums, cosine, divergence, log_probabilities, neighbours_kept, normalized, top};
-use super::pooling::pool;
-use super::positions::{Pair, Positions, TextNames};
 use super::sides::PartOutputs;
 use super::windows::{Run, Windows, ids};
+use crate::pooling::pool;
+use crate::positions::{Pair, Positions, TextNames};
 
 /// Whether a model predicts by the outputs of a part.
 fn predicts(role: PartRole) -> bool {

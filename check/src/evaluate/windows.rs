@@ -7,7 +7,7 @@ use planish_data::RowInfo;
 use planish_eval::Tensor;
 use planish_ir::DType;
 
-use super::positions::TextNames;
+use crate::positions::TextNames;
 
 /// The most bytes of logits that one run gives, where it has several rows.
 const LOGITS_BYTES: usize = 64 << 20;

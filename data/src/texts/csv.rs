@@ -10,10 +10,10 @@ use ::csv::{ErrorKind, ReaderBuilder, StringRecord};
 use anyhow::{Context, Error, Result, anyhow, bail};
 use serde_json::Value;
 
-use super::{OptionNames, Place, RECORD_BYTES, Record, Records, column_of};
+use super::{Fields, OptionNames, Place, RECORD_BYTES, Record, Records};
 
 /// The values of some columns, which are all strings.
-pub(super) fn records(path: &Path, fields: &[&str], options: OptionNames) -> Result<Records> {
+pub(super) fn records(path: &Path, fields: &Fields<'_>, options: OptionNames) -> Result<Records> {
     let context = || format!("cannot read {}", path.display());
     let (file, _) = planish_files::open(path)?;
     let left = Rc::new(Cell::new(RECORD_BYTES));
@@ -31,7 +31,7 @@ pub(super) fn records(path: &Path, fields: &[&str], options: OptionNames) -> Res
         Some(_) => {}
     }
     let names: Vec<&str> = header.iter().collect();
-    let fields = fields.iter().map(|field| column_of(path, field, &names, options)).collect::<Result<Vec<usize>>>()?;
+    let fields = fields.columns(path, &names, options)?;
     let columns = header.len();
     let name = path.display().to_string();
     let (mut record, mut ended) = (StringRecord::new(), false);
@@ -56,7 +56,10 @@ pub(super) fn records(path: &Path, fields: &[&str], options: OptionNames) -> Res
                         bad(line, &format!("it has {len} columns, and the header has {columns}"))
                     }
                     _ => {
-                        let value = |column: &usize| Value::String(record.get(*column).unwrap_or_default().to_owned());
+                        let value = |column: &Option<usize>| match column {
+                            Some(column) => Value::String(record.get(*column).unwrap_or_default().to_owned()),
+                            None => Value::Null,
+                        };
                         Some(Ok(Record::Values(fields.iter().map(value).collect(), Place::Line(line))))
                     }
                 }
@@ -74,6 +77,14 @@ pub(super) fn records(path: &Path, fields: &[&str], options: OptionNames) -> Res
             }
         }
     })))
+}
+
+/// The names of the columns.
+pub(super) fn names(path: &Path) -> Result<Vec<String>> {
+    let (file, _) = planish_files::open(path)?;
+    let input = Bounded { file, left: Rc::new(Cell::new(RECORD_BYTES)) };
+    let mut reader = ReaderBuilder::new().flexible(true).from_reader(input);
+    Ok(reader.headers()?.iter().map(str::to_owned).collect())
 }
 
 /// A file of which a record may take so many bytes.

@@ -6,7 +6,10 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
-use super::{OptionNames, Place, RECORD_BYTES, Record, Records, listed};
+use super::{Fields, OptionNames, Place, RECORD_BYTES, Record, Records, listed};
+
+/// How many bytes are read at once where lines are counted.
+const COUNTED_BYTES: usize = 1 << 20;
 
 /// The lines of a file; blank ones are texts without content.
 pub(super) fn plain(path: &Path) -> Result<Records> {
@@ -38,22 +41,53 @@ pub(super) fn whole(path: &Path) -> Result<Records> {
 }
 
 /// The values that objects have as members, an object a line.
-pub(super) fn objects(path: &Path, fields: &[&str], options: OptionNames) -> Result<Records> {
-    let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+pub(super) fn objects(path: &Path, fields: &Fields<'_>, options: OptionNames) -> Result<Records> {
+    let wanted: Vec<String> = fields.wanted.iter().map(|field| (*field).to_owned()).collect();
+    let optional = fields.optional.map(str::to_owned);
     records(path, move |line| match line.trim().is_empty() {
         true => Ok(Vec::new()),
-        false => members(&line, &fields, options),
+        false => members(&line, &wanted, optional.as_deref(), options),
     })
 }
 
-fn members(line: &str, fields: &[String], options: OptionNames) -> Result<Vec<Value>> {
+/// The number of lines.
+pub(super) fn count(path: &Path) -> Result<u64> {
+    let mut file = BufReader::with_capacity(COUNTED_BYTES, planish_files::open(path)?.0);
+    let (mut lines, mut is_within) = (0, false);
+    loop {
+        let bytes = file.fill_buf()?;
+        let Some(last) = bytes.last() else { return Ok(lines + u64::from(is_within)) };
+        is_within = *last != b'\n';
+        lines += bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let read = bytes.len();
+        file.consume(read);
+    }
+}
+
+/// The names of the members of the first object.
+pub(super) fn names(path: &Path) -> Result<Vec<String>> {
+    let names = |line: String| -> Result<Vec<Value>> {
+        let value: Value = serde_json::from_str(&line)?;
+        Ok(value.as_object().into_iter().flat_map(|object| object.keys().cloned().map(Value::String)).collect())
+    };
+    for record in records(path, names)? {
+        if let Record::Values(names, _) = record? {
+            return Ok(names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect());
+        }
+    }
+    Ok(Vec::new())
+}
+
+fn members(line: &str, fields: &[String], optional: Option<&str>, options: OptionNames) -> Result<Vec<Value>> {
     let mut value: Value = serde_json::from_str(line).context("this is not JSON")?;
     let object = value.as_object_mut().context("this is not a JSON object")?;
     if let Some(missing) = fields.iter().find(|field| !object.contains_key(*field)) {
         let names = listed(object.keys().map(String::as_str));
         bail!("there is no `{missing}`, but {names}; {}", options.remedy("member"));
     }
-    Ok(fields.iter().filter_map(|field| object.remove(field)).collect())
+    let mut values: Vec<Value> = fields.iter().filter_map(|field| object.remove(field)).collect();
+    values.extend(optional.map(|field| object.remove(field).unwrap_or_default()));
+    Ok(values)
 }
 
 fn records(path: &Path, values: impl Fn(String) -> Result<Vec<Value>> + 'static) -> Result<Records> {

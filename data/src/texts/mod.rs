@@ -14,9 +14,10 @@ use planish_artifact::evaluation::Left;
 use planish_artifact::split::Split;
 use serde_json::Value;
 
-use super::{DataOptions, OptionNames};
+use super::{DataOptions, IdField, OptionNames};
 pub use sample::Label;
-pub(crate) use sample::{Sample, Text};
+pub(crate) use sample::Sample;
+pub use sample::Text;
 
 /// The member or column that contains the text, unless told otherwise.
 pub(super) const FIELD: &str = "text";
@@ -53,6 +54,58 @@ impl Kind {
     }
 }
 
+/// The fields of a record whose values are read.
+struct Fields<'a> {
+    /// Those that each record has.
+    wanted: Vec<&'a str>,
+    /// One that is null where a record has none of that name. Its value comes last.
+    optional: Option<&'a str>,
+}
+
+impl<'a> Fields<'a> {
+    /// The places of the columns that are read among those of a table, by their names.
+    ///
+    /// # Errors
+    /// When one that each record has is missing, or there several.
+    fn columns(&self, path: &Path, names: &[&str], options: OptionNames) -> Result<Vec<Option<usize>>> {
+        let wanted = self.wanted.iter().map(|field| column_of(path, field, names, options).map(Some));
+        let optional = self.optional.iter().map(|field| Ok(names.iter().position(|name| name == field)));
+        wanted.chain(optional).collect()
+    }
+
+    /// All names.
+    fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.wanted.iter().copied().chain(self.optional)
+    }
+}
+
+/// The names of the members of a file's first object, or of its columns; none of a file that has no names or cannot be read.
+pub fn fields_of(path: &Path) -> Vec<String> {
+    let ending = path.extension().unwrap_or_default().to_string_lossy();
+    let names = match Kind::of(&ending) {
+        Some(Kind::Objects) => lines::names(path),
+        Some(Kind::Csv) => csv::names(path),
+        #[cfg(feature = "parquet")]
+        Some(Kind::Parquet) => parquet::names(path),
+        _ => Ok(Vec::new()),
+    };
+    names.unwrap_or_default()
+}
+
+/// About how many records a file has: the lines of one of lines, or the rows of a table. For progress; `None` where that is not
+/// known.
+pub fn count(path: &Path) -> Option<u64> {
+    let ending = path.extension().unwrap_or_default().to_string_lossy();
+    match Kind::of(&ending)? {
+        Kind::Lines | Kind::Objects => lines::count(path).ok(),
+        Kind::Csv => lines::count(path).ok().map(|lines| lines.saturating_sub(1)),
+        #[cfg(feature = "parquet")]
+        Kind::Parquet => parquet::count(path).ok(),
+        #[cfg(not(feature = "parquet"))]
+        Kind::Parquet => None,
+    }
+}
+
 /// A record of a file.
 enum Record {
     /// The values of its fields, in the order in which these are asked for, and where it is: a line or a row.
@@ -82,6 +135,10 @@ pub struct TextFile {
     texts: Vec<String>,
     /// The member or column with the label.
     label: Option<String>,
+    /// The member or column that says what a record is called.
+    id: Option<IdField>,
+    /// Whether blank texts are samples.
+    keeps_blank: bool,
     /// Whether a file without records is one text.
     is_whole: bool,
     /// Whether bad records are passed over.
@@ -116,6 +173,8 @@ impl TextFile {
             kind,
             texts,
             label,
+            id: options.id.clone(),
+            keeps_blank: options.keeps_blank,
             is_whole: options.is_whole(),
             skip_bad: options.skip_bad,
             most: options.samples.get(),
@@ -129,7 +188,12 @@ impl TextFile {
     /// # Errors
     /// When it cannot be read, or has no column of that name.
     pub(super) fn texts(&self) -> Result<Texts<'_>> {
-        let fields: Vec<&str> = self.texts.iter().chain(&self.label).map(String::as_str).collect();
+        let id = self.id.as_ref().map(|id| (id.name(), matches!(id, IdField::Named(_))));
+        let wanted = self.texts.iter().chain(&self.label).map(String::as_str);
+        let fields = Fields {
+            wanted: wanted.chain(id.filter(|(_, is_wanted)| *is_wanted).map(|(name, _)| name)).collect(),
+            optional: id.filter(|(_, is_wanted)| !is_wanted).map(|(name, _)| name),
+        };
         let records = match self.kind {
             Kind::Lines if self.is_whole => lines::whole(&self.path)?,
             Kind::Lines => lines::plain(&self.path)?,
@@ -147,7 +211,8 @@ impl TextFile {
     }
 
     /// The samples of a record, none where it is blank.
-    fn samples(&self, values: Vec<Value>, place: Place) -> Result<Vec<Sample>> {
+    fn samples(&self, mut values: Vec<Value>, place: Place) -> Result<Vec<Sample>> {
+        let id = if self.id.is_some() && values.len() > self.texts.len() { values.pop() } else { None };
         let named = |reason: String| {
             let (kind, number) = match place {
                 Place::Line(number) => ("line", number),
@@ -156,7 +221,11 @@ impl TextFile {
             anyhow::anyhow!("{}, {kind} {number}: {reason}", self.path.display())
         };
         let part = if self.kind == Kind::Objects { "member" } else { "column" };
-        sample::samples(&self.texts, self.label.as_deref(), values, &self.names.remedy(part)).map_err(named)
+        let remedy = self.names.remedy(part);
+        let mut samples = sample::samples(&self.texts, self.label.as_deref(), values, &remedy).map_err(named)?;
+        samples.retain(|sample| self.keeps_blank || !sample.text.is_blank());
+        samples.iter_mut().for_each(|sample| sample.id = id.clone().filter(|id| !id.is_null()));
+        Ok(samples)
     }
 }
 

@@ -9,23 +9,26 @@ use ::parquet::schema::types::Type;
 use anyhow::{Context, Error, Result, anyhow};
 use serde_json::Value;
 
-use super::{OptionNames, Place, RECORD_BYTES, Record, Records, column_of};
+use super::{Fields, OptionNames, Place, RECORD_BYTES, Record, Records};
 
 /// The values of some columns. One row group is read at a time, and of it the pages of these columns.
-pub(super) fn records(path: &Path, fields: &[&str], options: OptionNames) -> Result<Records> {
+pub(super) fn records(path: &Path, fields: &Fields<'_>, options: OptionNames) -> Result<Records> {
     let (file, _) = planish_files::open(path)?;
     let reader =
         SerializedFileReader::new(file).with_context(|| format!("{} is not a Parquet file", path.display()))?;
     let schema = reader.metadata().file_metadata().schema().clone();
     let names: Vec<&str> = schema.get_fields().iter().map(|column| column.name()).collect();
-    let column = |field: &&str| Ok(schema.get_fields()[column_of(path, field, &names, options)?].clone());
-    let columns = fields.iter().map(column).collect::<Result<Vec<_>>>()?;
+    let mut places: Vec<usize> = fields.columns(path, &names, options)?.into_iter().flatten().collect();
+    places.sort_unstable();
+    places.dedup();
+    let columns = places.iter().map(|place| schema.get_fields()[*place].clone()).collect();
     let projection = Type::group_type_builder(schema.name()).with_fields(columns).build();
     let context = format!("cannot read {}", path.display());
     let rows = RowIter::from_file_into(Box::new(reader)).project(Some(projection.context(context.clone())?));
     let rows = rows.context(context.clone())?;
     let name = path.display().to_string();
-    let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+    let optional = fields.optional.map(str::to_owned);
+    let fields: Vec<String> = fields.names().map(str::to_owned).collect();
     Ok(Box::new(rows.zip(1u64..).map(move |(row, number)| {
         let row = row.map_err(|error| Error::new(error).context(context.clone()))?;
         let bad = |reason: String| Ok(Record::Bad(anyhow!("{name}, row {number}: {reason}")));
@@ -40,6 +43,7 @@ pub(super) fn records(path: &Path, fields: &[&str], options: OptionNames) -> Res
                     ));
                 }
                 Some(value) => values.push(value),
+                None if optional.as_ref() == Some(field) => values.push(Value::Null),
                 None => {
                     return bad(format!(
                         "`{field}` is neither a string, nor a number, nor a list of these; {}",
@@ -50,6 +54,20 @@ pub(super) fn records(path: &Path, fields: &[&str], options: OptionNames) -> Res
         }
         Ok(Record::Values(values, Place::Row(number)))
     })))
+}
+
+/// The number of rows.
+pub(super) fn count(path: &Path) -> Result<u64> {
+    let (file, _) = planish_files::open(path)?;
+    Ok(u64::try_from(SerializedFileReader::new(file)?.metadata().file_metadata().num_rows())?)
+}
+
+/// The names of the columns.
+pub(super) fn names(path: &Path) -> Result<Vec<String>> {
+    let (file, _) = planish_files::open(path)?;
+    let reader = SerializedFileReader::new(file)?;
+    let columns = reader.metadata().file_metadata().schema().get_fields();
+    Ok(columns.iter().map(|column| column.name().to_owned()).collect())
 }
 
 /// A value as JSON has it; `None` for what no text or label is.

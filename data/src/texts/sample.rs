@@ -8,12 +8,24 @@ pub(crate) struct Sample {
     pub(crate) text: Text,
     /// The label; absent where none is asked for.
     pub(crate) label: Option<Label>,
+    /// What its record is called; absent where that has no such field, or none is asked for.
+    pub(crate) id: Option<Value>,
+    /// Which document of its record it is, from 0 on; absent where a record is one text.
+    pub(crate) document: Option<usize>,
+}
+
+impl Sample {
+    fn new(text: Text, label: Option<Label>) -> Self {
+        Self { text, label, id: None, document: None }
+    }
 }
 
 /// What a model reads at once.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Text {
+pub enum Text {
+    /// A text.
     One(String),
+    /// Two texts that are read together.
     Pair(String, String),
     /// A text that was divided into words, which have a label each.
     Words(Vec<String>),
@@ -30,7 +42,16 @@ impl Text {
         }
     }
 
-    fn is_blank(&self) -> bool {
+    /// The number of bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::One(text) => text.len(),
+            Self::Pair(first, second) => first.len() + second.len(),
+            Self::Words(words) => words.iter().map(String::len).sum(),
+        }
+    }
+
+    pub(super) fn is_blank(&self) -> bool {
         let is_blank = |text: &String| text.trim().is_empty();
         match self {
             Self::One(text) => is_blank(text),
@@ -78,7 +99,7 @@ impl Label {
 /// The samples that a record is, by the values of its fields: `texts` and the label. `remedy` is what to do where
 /// a text is something else.
 ///
-/// A list of words is one text. A text and a list of texts are a query and its documents: a pair for each.
+/// Blank texts are samples too. A list of words is one text. A text and a list of texts are a query and its documents: a pair for each.
 pub(super) fn samples(
     texts: &[String],
     label: Option<&str>,
@@ -104,10 +125,10 @@ pub(super) fn samples(
                 }
                 None => None,
             };
-            vec![Sample { text: Text::Words(words), label }]
+            vec![Sample::new(Text::Words(words), label)]
         }
         (Some((name, text)), None) => {
-            vec![Sample { text: Text::One(string(name, text, remedy)?), label: one(&label)? }]
+            vec![Sample::new(Text::One(string(name, text, remedy)?), one(&label)?)]
         }
         (Some((query, text)), Some((name, Value::Array(documents)))) => {
             let (text, documents) = (string(query, text, remedy)?, strings(name, documents)?);
@@ -118,16 +139,19 @@ pub(super) fn samples(
                 }
                 None => vec![None; documents.len()],
             };
-            let sample = |(document, label)| Sample { text: Text::Pair(text.clone(), document), label };
-            documents.into_iter().zip(labels).map(sample).collect()
+            let sample = |(at, (document, label))| Sample {
+                document: Some(at),
+                ..Sample::new(Text::Pair(text.clone(), document), label)
+            };
+            documents.into_iter().zip(labels).enumerate().map(sample).collect()
         }
         (Some((first, one_text)), Some((second, other))) => {
             let text = Text::Pair(string(first, one_text, remedy)?, string(second, other, remedy)?);
-            vec![Sample { text, label: one(&label)? }]
+            vec![Sample::new(text, one(&label)?)]
         }
         (None, _) => Vec::new(),
     };
-    Ok(samples.into_iter().filter(|sample| !sample.text.is_blank()).collect())
+    Ok(samples)
 }
 
 fn string(name: &str, value: Value, remedy: &str) -> Result<String, String> {
@@ -161,7 +185,7 @@ mod tests {
     #[test]
     fn a_record_is_what_its_fields_say() {
         let text = |of: &str| of.to_owned();
-        let sample = |text, label| Sample { text, label };
+        let sample = Sample::new;
         let name = |of: &str| Some(Label::Name(of.to_owned()));
         assert_eq!(of(&["t"], None, json!(["a b"])).unwrap(), [sample(Text::One(text("a b")), None)]);
         assert_eq!(of(&["t"], Some("l"), json!(["a", "good"])).unwrap(), [sample(Text::One(text("a")), name("good"))]);
@@ -174,11 +198,16 @@ mod tests {
         assert_eq!(of(&["t"], Some("l"), json!([["a", "b"], [0, 3]])).unwrap(), [words]);
         let documents = ["b", "c"].into_iter().zip([1.0, 0.0]);
         let ranked: Vec<Sample> = documents
-            .map(|(document, number)| sample(Text::Pair(text("a"), text(document)), Some(Label::Number(number))))
+            .enumerate()
+            .map(|(at, (document, number))| Sample {
+                document: Some(at),
+                ..sample(Text::Pair(text("a"), text(document)), Some(Label::Number(number)))
+            })
             .collect();
         assert_eq!(of(&["q", "d"], Some("r"), json!(["a", ["b", "c"], [1, 0]])).unwrap(), ranked);
-        assert!(of(&["t"], None, json!(["  "])).unwrap().is_empty());
-        assert!(of(&["t", "u"], None, json!([" ", ""])).unwrap().is_empty());
+        let is_blank = |fields: &[&str], values| of(fields, None, values).unwrap()[0].text.is_blank();
+        assert!(is_blank(&["t"], json!(["  "])) && is_blank(&["t", "u"], json!([" ", ""])));
+        assert!(!is_blank(&["t", "u"], json!([" ", "a"])));
     }
 
     #[test]

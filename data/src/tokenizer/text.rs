@@ -20,6 +20,9 @@ const READING: Bounds = Bounds { time: Duration::from_secs(120), memory: 4 << 30
 /// What it may take for a text.
 const TEXT: Bounds = Bounds { time: Duration::from_secs(60), memory: 1 << 30 };
 
+/// What it may take for several short texts, while a model may run in another thread and take memory too.
+const TEXTS: Bounds = Bounds { time: Duration::from_secs(60), memory: 8 << 30 };
+
 /// Of a text that is cut to a number of tokens, so many bytes a token are read first, and more while they give fewer tokens.
 const BYTES_A_TOKEN: usize = 8;
 
@@ -109,6 +112,37 @@ impl TextTokenizer {
     ) -> Result<T> {
         let tokenizer = Arc::clone(&self.tokenizer);
         self.watched(move || work(&tokenizer))
+    }
+
+    /// The same within the bounds of several texts.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub(crate) fn apply_to_texts<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Tokenizer) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let tokenizer = Arc::clone(&self.tokenizer);
+        watched(&format!("the tokenizer {}", self.path), TEXTS, move || work(&tokenizer))
+    }
+
+    /// The text of each of some ids alone; the token itself where its text is empty.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub fn each(&self, ids: Vec<u32>) -> Result<Vec<String>> {
+        self.apply(move |tokenizer| {
+            let text = |id: &u32| {
+                let text = tokenizer.decode(&[*id], false).map_err(|e| anyhow!("{e}"))?;
+                Ok(if text.is_empty() { tokenizer.id_to_token(*id).unwrap_or_default() } else { text })
+            };
+            ids.iter().map(text).collect()
+        })
+    }
+
+    /// The id of a token; `None` where there is none of that text.
+    pub fn id(&self, token: &str) -> Option<i64> {
+        self.tokenizer.token_to_id(token).map(i64::from)
     }
 
     /// The text of ids, without special tokens.

@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use planish_files::Kind;
+use serde_json::Value;
 
+use super::TextTokenizer;
 use super::document::Document;
 
 /// The files that may say it, that which counts first.
@@ -25,6 +28,36 @@ pub fn end_tokens(artifact: &Path) -> Result<Vec<i64>> {
 /// When a file cannot be read or has neither an id nor a list of ids under the key.
 pub fn token(artifact: &Path, key: &str) -> Result<Option<i64>> {
     Ok(ids(artifact, key)?.first().copied())
+}
+
+/// The files that may name the token that stands for a masked one.
+const SPECIAL: [&str; 2] = ["tokenizer_config.json", "special_tokens_map.json"];
+
+/// The usual tokens that do.
+const MASKS: [&str; 2] = ["[MASK]", "<mask>"];
+
+/// The id of the token that stands for a masked one: `mask_token` of an artifact's tokenizer_config.json or
+/// special_tokens_map.json, or else `[MASK]` or `<mask>`.
+///
+/// # Errors
+/// When a file cannot be read, or the tokenizer has no such token.
+pub fn mask_token(tokenizer: &TextTokenizer, artifact: &Path) -> Result<i64> {
+    let mut named = Vec::new();
+    for file in SPECIAL {
+        let path = artifact.join(file);
+        let Some(text) = planish_files::read_if_there(&path, &Kind::SETTINGS)? else { continue };
+        let settings: Value = serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
+        let token = settings.get("mask_token");
+        let token = token.and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
+        named.extend(token.map(str::to_owned));
+    }
+    let tokens = named.iter().map(String::as_str).chain(MASKS);
+    tokens.filter_map(|token| tokenizer.id(token)).next().with_context(|| {
+        format!(
+            "the tokenizer of {} has no token for a masked one; name it as `mask_token` in tokenizer_config.json",
+            artifact.display()
+        )
+    })
 }
 
 fn ids(artifact: &Path, key: &str) -> Result<Vec<i64>> {

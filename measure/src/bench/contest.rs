@@ -15,6 +15,7 @@ use planish_artifact::split::Split;
 use planish_check::evaluate::{EvaluateOptions, Reference, evaluate_compiled};
 use planish_check::verify::{input_specs, reference_limits};
 use planish_data::DataOptions;
+use planish_data::sentence::SentenceSettings;
 use planish_eval::{Limits, Tensor};
 use planish_models::Part;
 use planish_runtimes::{Model, Port, ReferenceRuntime, Runtime, SessionOptions, check_inputs};
@@ -67,7 +68,11 @@ impl Contest {
         let observer = &mut Once { observer, said: BTreeSet::new() };
         let mut options = options.clone();
         if options.sequence.is_empty() {
-            let longest = self.entrants.iter().filter_map(|one| one.artifact.manifest.max_sequence_length).min();
+            let mut longest: Option<usize> = None;
+            for one in &self.entrants {
+                let trained = SentenceSettings::read(&one.artifact.folder)?.max_seq_length;
+                longest = longest.into_iter().chain(one.artifact.manifest.max_sequence_length).chain(trained).min();
+            }
             let new = if options.workload == Workload::Generate { options.new_tokens.get() } else { 0 };
             let room = longest.map_or(SEQUENCE, |longest| longest.saturating_sub(new).max(1));
             options.sequence.push(room.min(SEQUENCE));

@@ -6,7 +6,7 @@ use planish_eval::Tensor;
 use super::positions::{Positions, floats};
 
 /// One embedding for each row of token embeddings [batch, tokens, features], or of embeddings [batch, features].
-pub(super) fn pool(pooling: Pooling, tokens: &Tensor, positions: Option<&Positions>) -> Vec<Vec<f32>> {
+pub(crate) fn pool(pooling: Pooling, tokens: &Tensor, positions: Option<&Positions>) -> Vec<Vec<f32>> {
     let (numbers, shape) = (floats(tokens), tokens.shape());
     let (length, size) = match *shape {
         [_, length, size] => (length, size),

@@ -8,16 +8,16 @@ use planish_ir::InputRole;
 
 /// The names of the inputs of texts, where a model has them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct TextNames {
+pub(crate) struct TextNames {
     /// Token ids.
-    pub(super) ids: Option<String>,
+    pub(crate) ids: Option<String>,
     /// Which positions hold a token.
-    pub(super) mask: Option<String>,
+    pub(crate) mask: Option<String>,
 }
 
 impl TextNames {
     /// Those of a model.
-    pub(super) fn of(chain: &Chain<'_>) -> Self {
+    pub(crate) fn of(chain: &Chain<'_>) -> Self {
         let inputs = chain.inputs();
         let named = |role: InputRole| {
             inputs.iter().find(|(_, input)| input.role == role).map(|(name, _)| name.clone().into_owned())
@@ -26,12 +26,12 @@ impl TextNames {
     }
 
     /// The token ids among the inputs of a run.
-    pub(super) fn ids_of<'a>(&self, inputs: &'a [(String, Tensor)]) -> Option<&'a Tensor> {
+    pub(crate) fn ids_of<'a>(&self, inputs: &'a [(String, Tensor)]) -> Option<&'a Tensor> {
         named(inputs, self.ids.as_deref())
     }
 
     /// The positions that hold a token in a run.
-    pub(super) fn positions(&self, inputs: &[(String, Tensor)]) -> Option<Positions> {
+    pub(crate) fn positions(&self, inputs: &[(String, Tensor)]) -> Option<Positions> {
         Positions::of_mask(named(inputs, self.mask.as_deref())?)
     }
 }
@@ -43,11 +43,11 @@ fn named<'a>(inputs: &'a [(String, Tensor)], wanted: Option<&str>) -> Option<&'a
 
 /// For each row of a batch, whether each position holds a token.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Positions(Vec<Vec<bool>>);
+pub(crate) struct Positions(Vec<Vec<bool>>);
 
 impl Positions {
     /// What a mask [batch, tokens] says; `None` where it has another form.
-    pub(super) fn of_mask(mask: &Tensor) -> Option<Self> {
+    pub(crate) fn of_mask(mask: &Tensor) -> Option<Self> {
         let &[_, width] = mask.shape() else { return None };
         let rows = mask.to_f64();
         Some(Self(rows.chunks(width.max(1)).map(|row| row.iter().map(|v| *v != 0.0).collect()).collect()))
@@ -55,7 +55,7 @@ impl Positions {
 
     /// The positions of a decoder's ids [batch, tokens]: all but the ids of padding that a row ends with. The first one always
     /// counts, because some models begin with the id of padding.
-    pub(super) fn of_decoder(ids: &Tensor, pad: Option<i64>) -> Self {
+    pub(crate) fn of_decoder(ids: &Tensor, pad: Option<i64>) -> Self {
         let width = ids.shape().get(1).copied().unwrap_or(0).max(1);
         let row = |row: &[f64]| {
             let is_pad = |id: &f64| pad.is_some_and(|pad| *id == pad as f64);
@@ -66,25 +66,25 @@ impl Positions {
     }
 
     /// The first positions of each row.
-    pub(super) fn first(&self, count: usize) -> Self {
+    pub(crate) fn first(&self, count: usize) -> Self {
         Self(self.0.iter().map(|row| row[..count.min(row.len())].to_vec()).collect())
     }
 
     /// The number of positions that hold a token.
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.0.iter().flatten().filter(|holds| **holds).count() as u64
     }
 
     /// Whether a position of an output with so many of them holds a token. The positions may be more: then they begin with
     /// those that were cached.
-    pub(super) fn hold(&self, row: usize, at: usize, tokens: usize) -> bool {
+    pub(crate) fn hold(&self, row: usize, at: usize, tokens: usize) -> bool {
         let Some(row) = self.0.get(row) else { return true };
         row.len().checked_sub(tokens).is_none_or(|cached| row.get(cached + at).copied().unwrap_or(true))
     }
 }
 
 /// An output of the reference and the same output of the artifact.
-pub(super) struct Pair<'a> {
+pub(crate) struct Pair<'a> {
     shape: &'a [usize],
     wanted: Cow<'a, [f32]>,
     given: Cow<'a, [f32]>,
@@ -94,13 +94,13 @@ pub(super) struct Pair<'a> {
 
 impl<'a> Pair<'a> {
     /// For two tensors of one shape.
-    pub(super) fn new(wanted: &'a Tensor, given: &'a Tensor, tokens: Option<(usize, &'a Positions)>) -> Self {
+    pub(crate) fn new(wanted: &'a Tensor, given: &'a Tensor, tokens: Option<(usize, &'a Positions)>) -> Self {
         let tokens = tokens.filter(|(axis, _)| *axis < wanted.shape().len());
         Self { shape: wanted.shape(), wanted: floats(wanted), given: floats(given), tokens }
     }
 
     /// Whether all numbers of the reference, and of the artifact, are finite at the positions that count.
-    pub(super) fn finite(&self) -> [bool; 2] {
+    pub(crate) fn finite(&self) -> [bool; 2] {
         let mut all = [true; 2];
         self.for_each(|_, wanted, given| {
             all[0] &= wanted.iter().all(|v| v.is_finite());
@@ -111,7 +111,7 @@ impl<'a> Pair<'a> {
 
     /// Calls with the place of the row in the batch and the numbers of both sides: for each position that counts, or, in an
     /// output that has nothing for each token, for each row.
-    pub(super) fn for_each(&self, mut call: impl FnMut(usize, &[f32], &[f32])) {
+    pub(crate) fn for_each(&self, mut call: impl FnMut(usize, &[f32], &[f32])) {
         let size = |dims: &[usize]| dims.iter().product::<usize>();
         let inner = size(self.shape.get(self.tokens.map_or(1, |(axis, _)| axis + 1)..).unwrap_or(&[]));
         let chunks = self.wanted.chunks_exact(inner.max(1)).zip(self.given.chunks_exact(inner.max(1)));
@@ -132,7 +132,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Calls with each pair of distributions: the last axis, or, where that is the axis of tokens, the positions that count.
-    pub(super) fn for_each_distribution(&self, mut call: impl FnMut(usize, &[f32], &[f32])) {
+    pub(crate) fn for_each_distribution(&self, mut call: impl FnMut(usize, &[f32], &[f32])) {
         let last = self.shape.len().saturating_sub(1);
         let Some((axis, _)) = self.tokens else {
             let size = self.shape.last().copied().unwrap_or(1).max(1);
@@ -155,7 +155,7 @@ impl<'a> Pair<'a> {
 }
 
 /// The elements as float32.
-pub(super) fn floats(tensor: &Tensor) -> Cow<'_, [f32]> {
+pub(crate) fn floats(tensor: &Tensor) -> Cow<'_, [f32]> {
     match tensor.as_f32() {
         Some(elements) => elements.into(),
         None => tensor.to_f64().into_iter().map(|v| v as f32).collect::<Vec<_>>().into(),

@@ -1,0 +1,267 @@
+//! What an artifact predicts, and how its outputs become that.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::rc::Rc;
+
+use anyhow::{Context, Result, bail};
+use planish_artifact::Artifact;
+use planish_artifact::evaluation::Pooling;
+use planish_artifact::manifest::Output;
+use planish_data::fields_of;
+use planish_data::sentence::SentenceSettings;
+use planish_data::tokenizer::{TextTokenizer, mask_token};
+use planish_ir::OutputRole;
+use planish_models::Task;
+
+use super::Unfit;
+use super::config::{Activation, Config};
+use super::sink::OutputForm;
+
+/// How many tokens are given for each masked one unless told otherwise.
+const CANDIDATES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4);
+
+/// The names of the texts of pairs, the likeliest first.
+const PAIRS: [[&str; 2]; 6] = [
+    ["query", "document"],
+    ["query", "documents"],
+    ["query", "text"],
+    ["text", "text_pair"],
+    ["sentence1", "sentence2"],
+    ["premise", "hypothesis"],
+];
+
+/// The names of a question and of the text with its answer.
+const QUESTION: [&str; 2] = ["question", "context"];
+
+/// What is predicted, with the outputs that say it.
+pub(super) enum Head {
+    /// A vector of each text: an output, or what is pooled of one; cut to so many features.
+    Embedding { output: String, pooling: Pooling, normalizes: bool, features: Option<usize> },
+    /// A score of each text or pair.
+    Score { output: String, activation: Activation },
+    /// A label of each text or pair.
+    Class { output: String, labels: Rc<[String]>, is_multi_label: bool },
+    /// A label of each token.
+    Tokens { output: String, labels: Rc<[String]> },
+    /// The answer to a question.
+    Answer { start: String, end: String },
+    /// The tokens in place of masks, of a vocabulary of so many.
+    Masks { output: String, mask: i64, vocabulary: usize, top: NonZeroUsize, tokenizer: Box<TextTokenizer> },
+}
+
+impl Head {
+    /// What an artifact predicts.
+    ///
+    /// # Errors
+    /// [`Unfit`] when it predicts something else; also when a setting of it cannot be honoured.
+    pub(super) fn of(
+        artifact: &Artifact,
+        settings: &SentenceSettings,
+        most: Option<NonZeroUsize>,
+        warn: &mut dyn FnMut(&str),
+    ) -> Result<Self> {
+        let (folder, task) = (artifact.folder.display(), artifact.manifest.task);
+        let [part] = artifact.manifest.parts.as_slice() else {
+            bail!(Unfit(format!(
+                "{folder} has an encoder and decoders, which generate text: planish generate {folder}"
+            )))
+        };
+        let of = |role: OutputRole| part.outputs.iter().find(|output| output.role == role);
+        let named = |role: OutputRole| {
+            let output = of(role).map(|output| output.value.name.clone());
+            output.with_context(|| format!("{folder} has no output with the role {role}, which its task has"))
+        };
+        if most.is_some() && task != Some(Task::FillMask) {
+            bail!(Unfit(format!("--top is for masked tokens, and {folder} fills none")));
+        }
+        if of(OutputRole::SentenceEmbedding).is_some() {
+            let output = named(OutputRole::SentenceEmbedding)?;
+            let features = settings.truncate_dim;
+            return Ok(Self::Embedding { output, pooling: Pooling::Model, normalizes: false, features });
+        }
+        let config = Config::read(&artifact.folder)?;
+        let task = match task {
+            Some(task) => task,
+            None => guessed(&part.outputs).ok_or_else(|| {
+                let names: Vec<String> = part.outputs.iter().map(|output| format!("`{}`", output.value.name)).collect();
+                Unfit(format!(
+                    "{folder} has no task, and its outputs, {}, do not tell it; `planish run` gives the outputs as they are",
+                    names.join(", ")
+                ))
+            })?,
+        };
+        match task {
+            Task::FeatureExtraction => {
+                let output = of(OutputRole::HiddenStates).map(|output| output.value.name.clone()).ok_or_else(|| {
+                    Unfit(format!(
+                        "{folder} has no output with vectors of texts or tokens; `planish run` gives its outputs"
+                    ))
+                })?;
+                pooled(artifact, settings, output, warn)
+            }
+            Task::TextClassification => {
+                let output = named(OutputRole::Logits)?;
+                match classes(&config, of(OutputRole::Logits)) {
+                    Some(1) => Ok(Self::Score { output, activation: config.activation()? }),
+                    count => {
+                        let count = count.with_context(|| format!("{folder} does not say how many labels it has"))?;
+                        let is_multi_label = config.is_multi_label();
+                        Ok(Self::Class { output, labels: config.labels(count), is_multi_label })
+                    }
+                }
+            }
+            Task::TokenClassification => {
+                let count = classes(&config, of(OutputRole::Logits));
+                let count = count.with_context(|| format!("{folder} does not say how many labels it has"))?;
+                Ok(Self::Tokens { output: named(OutputRole::Logits)?, labels: config.labels(count) })
+            }
+            Task::QuestionAnswering => {
+                Ok(Self::Answer { start: named(OutputRole::StartLogits)?, end: named(OutputRole::EndLogits)? })
+            }
+            Task::FillMask => {
+                let tokenizer = TextTokenizer::open(&artifact.folder)?;
+                let mask = mask_token(&tokenizer, &artifact.folder)?;
+                let last = of(OutputRole::Logits).and_then(|output| output.value.dims().last()?.as_constant());
+                // Rows that fill up a vocabulary are no tokens.
+                let vocabulary = match part.padded_logits() {
+                    Some(padded) => padded.size,
+                    None => last.and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX),
+                };
+                let (output, top) = (named(OutputRole::Logits)?, most.unwrap_or(CANDIDATES));
+                Ok(Self::Masks { output, mask, vocabulary, top, tokenizer: Box::new(tokenizer) })
+            }
+            Task::TextGeneration | Task::Text2TextGeneration => {
+                bail!(Unfit(format!("{folder} generates text: planish generate {folder}")))
+            }
+            Task::ImageClassification => bail!(Unfit(format!(
+                "{folder} classifies images, and predictions are of texts: feature-extraction, text-classification, \
+                 token-classification, question-answering and fill-mask; `planish run` takes pixels as a tensor"
+            ))),
+        }
+    }
+
+    /// What a prediction is.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Embedding { .. } => "embedding",
+            Self::Score { .. } => "score",
+            Self::Class { .. } => "label",
+            Self::Tokens { .. } => "tokens",
+            Self::Answer { .. } => "answer",
+            Self::Masks { .. } => "masks",
+        }
+    }
+
+    /// Whether vectors are predicted.
+    pub(super) fn embeds(&self) -> bool {
+        matches!(self, Self::Embedding { .. })
+    }
+
+    /// Whether predictions need the texts and the places of their tokens.
+    pub(super) fn needs_texts(&self) -> bool {
+        matches!(self, Self::Tokens { .. } | Self::Answer { .. } | Self::Masks { .. })
+    }
+
+    /// The names of the outputs that predictions are made of.
+    pub(super) fn outputs(&self) -> Vec<&String> {
+        match self {
+            Self::Embedding { output, .. }
+            | Self::Score { output, .. }
+            | Self::Class { output, .. }
+            | Self::Tokens { output, .. }
+            | Self::Masks { output, .. } => vec![output],
+            Self::Answer { start, end } => vec![start, end],
+        }
+    }
+
+    /// Checks that a file can have the predictions.
+    ///
+    /// # Errors
+    /// [`Unfit`] when it is one of vectors, and there are none.
+    pub(super) fn check_output(&self, form: OutputForm, path: &Path) -> Result<()> {
+        if form == OutputForm::Lines || self.embeds() {
+            return Ok(());
+        }
+        let (path, name) = (path.display(), self.name());
+        bail!(Unfit(format!("-o {path} is a file of vectors, and the artifact predicts {name}; name a .jsonl file")))
+    }
+
+    /// The number of tokens of a batch whose scores have so many bytes at most.
+    pub(super) fn bounded(&self, tokens: NonZeroUsize, bytes: usize) -> NonZeroUsize {
+        let Self::Masks { vocabulary, .. } = self else { return tokens };
+        let most = bytes / vocabulary.saturating_mul(size_of::<f32>()).max(1);
+        tokens.min(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))
+    }
+
+    /// The names of the texts: those that are given, or those of the file that are usual.
+    pub(super) fn field(&self, data: &Path, given: Option<&str>, note: &mut dyn FnMut(&str)) -> Option<String> {
+        if let Some(given) = given {
+            return Some(given.to_owned());
+        }
+        let names = fields_of(data);
+        let has = |name: &&str| names.iter().any(|own| own == name);
+        let pair = match self {
+            Self::Answer { .. } => return Some(QUESTION.join(",")),
+            Self::Score { .. } => PAIRS.iter().find(|pair| pair.iter().all(&has)),
+            Self::Class { .. } if !has(&"text") || has(&"text_pair") => PAIRS.iter().find(|pair| pair.iter().all(&has)),
+            _ => None,
+        }?;
+        let field = pair.join(",");
+        note(&format!("pairs of texts are read from {field}; --field names others"));
+        Some(field)
+    }
+}
+
+/// The task of a model that has none, by its outputs.
+fn guessed(outputs: &[Output]) -> Option<Task> {
+    let of = |role: OutputRole| outputs.iter().find(|output| output.role == role);
+    if of(OutputRole::StartLogits).is_some() && of(OutputRole::EndLogits).is_some() {
+        return Some(Task::QuestionAnswering);
+    }
+    match of(OutputRole::Logits) {
+        Some(logits) => (logits.value.dims().len() == 2).then_some(Task::TextClassification),
+        None => of(OutputRole::HiddenStates).map(|_| Task::FeatureExtraction),
+    }
+}
+
+/// The number of classes: the last size of the logits, or the number of labels with names.
+fn classes(config: &Config, logits: Option<&Output>) -> Option<usize> {
+    let size = logits.and_then(|logits| logits.value.dims().last()?.as_constant());
+    size.and_then(|size| usize::try_from(size).ok()).or(config.label_count())
+}
+
+/// The embeddings of a model that gives vectors of tokens only: pooled here as the files of the sentence-transformers library
+/// say.
+fn pooled(
+    artifact: &Artifact,
+    settings: &SentenceSettings,
+    output: String,
+    warn: &mut dyn FnMut(&str),
+) -> Result<Head> {
+    let folder = artifact.folder.display();
+    if let [module, ..] = settings.other_modules.as_slice() {
+        bail!(
+            "modules.json of {folder} has the module {module}, which its graph does not have; compile the sentence-transformers \
+             model again, so that the graph gives embeddings of texts"
+        );
+    }
+    let mut unknown = None;
+    let pooling = Pooling::read(&artifact.folder, &mut |text| unknown = Some(text.to_owned()))?;
+    if let Some(unknown) = unknown {
+        bail!(
+            "{unknown}, which would be other embeddings; compile the sentence-transformers model again, so that the graph gives \
+             embeddings of texts"
+        );
+    }
+    let how = match pooling {
+        Pooling::Mean | Pooling::Model => "the mean over its tokens",
+        Pooling::Cls => "the vector of its first token",
+        Pooling::Max => "the largest of each feature over its tokens",
+    };
+    let scaled = if settings.normalizes { ", scaled to length 1" } else { "" };
+    warn(&format!(
+        "{folder} gives vectors of tokens, and no embedding of a text: it is {how} here{scaled}, computed outside of the graph"
+    ));
+    Ok(Head::Embedding { output, pooling, normalizes: settings.normalizes, features: settings.truncate_dim })
+}

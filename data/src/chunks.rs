@@ -1,0 +1,301 @@
+//! Texts in the order of their file, some thousand at a time. Within such a chunk texts of about the same length are batches, so
+//! that there is little padding. No more than a chunk is in memory.
+
+use std::borrow::Cow;
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use planish_artifact::chain::Chain;
+use planish_artifact::manifest::Input;
+use planish_eval::Tensor;
+use rayon::prelude::*;
+use serde_json::Value;
+
+use super::pieces::{Piece, Span};
+use super::texts::{Sample, Text, TextFile};
+use super::tokens::{Encoded, Tokens};
+use super::{Content, DataOptions, Dataset, TextModel, fixed_batch};
+
+/// The most texts of a chunk, and the bytes after which no other text is added.
+const TEXTS: usize = 4096;
+const BYTES: usize = 4 << 20;
+
+/// A batch of so many tokens ends where the next text is shorter than this share of its longest one: it would be padding.
+const FULL_TOKENS: usize = 1024;
+const SHORT: (usize, usize) = (3, 4);
+
+/// The most texts that a call of the tokenizer reads, and the bytes after which no other text is added.
+const CALL_TEXTS: usize = 64;
+const CALL_BYTES: usize = 256 << 10;
+
+/// How texts become batches.
+#[derive(Clone, Debug)]
+pub struct ChunkOptions {
+    /// The most tokens of a batch, padding included. A text that is longer is a batch of its own.
+    pub batch_tokens: NonZeroUsize,
+    /// What is put in front of each text.
+    pub prompt: String,
+    /// Whether texts are put into lower case.
+    pub lower_case: bool,
+    /// Whether blanks around texts are left out.
+    pub trims: bool,
+    /// Whether the texts are kept, with the ids and the places of their tokens.
+    pub keeps_texts: bool,
+}
+
+/// A text that was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReadText {
+    /// What its record is called.
+    pub id: Option<Value>,
+    /// Which document of its record it is, from 0 on; absent where a record is one text.
+    pub document: Option<usize>,
+    /// The number of its tokens.
+    pub tokens: usize,
+    /// Whether it was longer, and cut.
+    pub is_cut: bool,
+    /// What is kept of it.
+    pub kept: Option<KeptText>,
+}
+
+/// A text, and its tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeptText {
+    /// The text.
+    pub text: Text,
+    /// The ids of its tokens.
+    pub ids: Vec<i64>,
+    /// Where each token is; nothing for tokens that the tokenizer puts around the text.
+    pub spans: Vec<Option<Span>>,
+    /// For each token the word that begins with it.
+    pub words: Vec<Option<usize>>,
+}
+
+/// Some texts as inputs of a model.
+pub struct TextBatch {
+    /// Which texts of the chunk they are, a row each. The inputs may have more rows, where the model fixes their number.
+    pub rows: Vec<usize>,
+    /// The number of columns of token ids.
+    pub width: usize,
+    /// The inputs, complete and checked.
+    pub inputs: Vec<(String, Tensor)>,
+}
+
+/// Consecutive texts of a file.
+pub struct Chunk {
+    /// The number of texts before them.
+    pub first: usize,
+    /// The texts, in the order of the file.
+    pub texts: Vec<ReadText>,
+    /// The same as inputs, the longest texts first.
+    pub batches: Vec<TextBatch>,
+}
+
+/// What makes chunks of a data set.
+pub struct Chunks<'a> {
+    file: &'a TextFile,
+    tokens: Tokens,
+    chain: &'a Chain<'a>,
+    longest: Option<usize>,
+    shape: BatchShape,
+    options: ChunkOptions,
+}
+
+/// How large batches are.
+#[derive(Clone, Copy, Debug)]
+struct BatchShape {
+    /// The most tokens.
+    tokens: usize,
+    /// The number of rows, where the model fixes it.
+    rows: Option<usize>,
+    /// The number of columns, where the model fixes it.
+    width: Option<usize>,
+    /// Whether texts of different lengths can be padded.
+    pads: bool,
+}
+
+impl BatchShape {
+    /// Which texts, by the numbers of their tokens, are in which batch, the longest first; texts of one length stay in order.
+    fn plan(self, lengths: &[usize]) -> Vec<Vec<usize>> {
+        let mut order: Vec<usize> = (0..lengths.len()).collect();
+        order.sort_by_key(|at| std::cmp::Reverse(lengths[*at]));
+        let mut batches: Vec<Vec<usize>> = Vec::new();
+        for at in order {
+            let fits = |batch: &&mut Vec<usize>| {
+                let longest = batch.first().map_or(0, |first| lengths[*first]);
+                let rows = batch.len() + 1;
+                let is_small = match self.rows {
+                    Some(fixed) => rows <= fixed,
+                    None => {
+                        let width = self.width.unwrap_or(longest.max(1));
+                        let is_short = self.width.is_none() && lengths[at] * SHORT.1 < longest * SHORT.0;
+                        rows * width <= self.tokens && !(is_short && batch.len() * width >= FULL_TOKENS)
+                    }
+                };
+                is_small && (self.pads || lengths[at] == longest)
+            };
+            match batches.last_mut().filter(fits) {
+                Some(batch) => batch.push(at),
+                None => batches.push(vec![at]),
+            }
+        }
+        batches
+    }
+}
+
+impl Dataset {
+    /// The samples as chunks for a model; `folder` has its tokenizer.
+    ///
+    /// # Errors
+    /// When the data is tensors, the model takes no texts, or there is no tokenizer.
+    pub fn chunks<'a>(
+        &'a self,
+        chain: &'a Chain<'a>,
+        model: TextModel,
+        folder: &Path,
+        options: &DataOptions,
+        own: ChunkOptions,
+    ) -> Result<Chunks<'a>> {
+        let Content::Texts(file) = &self.content else {
+            bail!(
+                "{} contains tensors, and predictions are of texts: .txt, .jsonl, .csv or .parquet; `planish run` takes tensors",
+                self.path.display()
+            )
+        };
+        let wanted: Vec<(Cow<'_, str>, &Input)> = chain.inputs();
+        let tokens = Tokens::new(&wanted, model, folder, options).with_context(|| self.unusable())?;
+        let shape = BatchShape {
+            tokens: own.batch_tokens.get(),
+            rows: fixed_batch(&wanted),
+            width: tokens.width(),
+            pads: tokens.masked(),
+        };
+        Ok(Chunks { file, tokens, chain, longest: model.longest, shape, options: own })
+    }
+}
+
+impl Chunks<'_> {
+    /// The most tokens of a text.
+    pub fn longest(&self) -> usize {
+        self.tokens.longest()
+    }
+
+    /// Whether padding comes before the tokens.
+    pub fn is_left(&self) -> bool {
+        self.tokens.is_left()
+    }
+
+    /// Reads the file from its beginning and passes each chunk to `take`, until that says that it takes no more.
+    ///
+    /// # Errors
+    /// When the file has a bad record or no text, or the tokenizer fails.
+    pub fn read(&self, mut take: impl FnMut(Chunk) -> bool) -> Result<()> {
+        let mut texts = self.file.texts()?;
+        let mut first = 0;
+        loop {
+            let (mut samples, mut bytes) = (Vec::new(), 0);
+            while samples.len() < TEXTS && bytes < BYTES {
+                let Some(sample) = texts.next().transpose()? else { break };
+                bytes += sample.text.bytes();
+                samples.push(sample);
+            }
+            if samples.is_empty() {
+                return Ok(());
+            }
+            let count = samples.len();
+            let chunk = self.chunk(first, samples);
+            let place =
+                || format!("cannot run on {}, samples {} to {}", self.file.path.display(), first + 1, first + count);
+            if !take(chunk.with_context(place)?) {
+                return Ok(());
+            }
+            first += count;
+        }
+    }
+
+    fn chunk(&self, first: usize, mut samples: Vec<Sample>) -> Result<Chunk> {
+        samples.iter_mut().for_each(|sample| self.prepare(&mut sample.text));
+        let pieces = self.pieces(&samples)?;
+        let lengths: Vec<usize> = pieces.iter().map(|piece| piece.ids.len()).collect();
+        let batch = |rows: Vec<usize>| {
+            let fixed = self.shape.rows.unwrap_or(rows.len());
+            // A model of a fixed number of rows runs the last text of a smaller batch again.
+            let all = rows.iter().chain(rows.last().into_iter().cycle()).take(fixed);
+            let numbered: Vec<(usize, &Piece)> = all.map(|at| (first + at + 1, &pieces[*at])).collect();
+            let Encoded { mut inputs, .. } = self.tokens.inputs(&numbered)?;
+            self.chain.complete(&mut inputs)?;
+            self.chain.check(&inputs, self.longest)?;
+            let width = self.shape.width.or(rows.iter().map(|at| lengths[*at]).max()).unwrap_or(0);
+            Ok(TextBatch { rows, width, inputs })
+        };
+        let batches = self.shape.plan(&lengths).into_iter().map(batch).collect::<Result<_>>()?;
+        let texts = samples.into_iter().zip(pieces).map(|(sample, piece)| self.read_text(sample, piece)).collect();
+        Ok(Chunk { first, texts, batches })
+    }
+
+    /// A text as the tokenizer reads it.
+    fn prepare(&self, text: &mut Text) {
+        let Text::One(text) = text else { return };
+        if !self.options.prompt.is_empty() {
+            text.insert_str(0, &self.options.prompt);
+        }
+        if self.options.lower_case {
+            *text = text.to_lowercase();
+        }
+        if self.options.trims && text.trim().len() < text.len() {
+            *text = text.trim().to_owned();
+        }
+    }
+
+    /// All texts as token ids; several threads read them.
+    fn pieces(&self, samples: &[Sample]) -> Result<Vec<Piece>> {
+        let (mut calls, mut bytes) = (vec![Vec::new()], 0);
+        for sample in samples {
+            if bytes >= CALL_BYTES || calls.last().is_some_and(|call: &Vec<Text>| call.len() == CALL_TEXTS) {
+                calls.push(Vec::new());
+                bytes = 0;
+            }
+            bytes += sample.text.bytes();
+            if let Some(call) = calls.last_mut() {
+                call.push(sample.text.clone());
+            }
+        }
+        let read: Vec<Vec<Piece>> = calls.into_par_iter().map(|call| self.tokens.all(call)).collect::<Result<_>>()?;
+        Ok(read.into_iter().flatten().collect())
+    }
+
+    fn read_text(&self, sample: Sample, piece: Piece) -> ReadText {
+        let Piece { ids, spans, words, cut, .. } = piece;
+        let (tokens, text) = (ids.len(), sample.text);
+        let kept = self.options.keeps_texts.then_some(KeptText { text, ids, spans, words });
+        ReadText { id: sample.id, document: sample.document, tokens, is_cut: cut > 0, kept }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: BatchShape = BatchShape { tokens: 12, rows: None, width: None, pads: true };
+
+    #[test]
+    fn batches_are_bounded_by_their_padded_tokens() {
+        assert_eq!(SHAPE.plan(&[3, 1, 6, 2, 3]), [vec![2, 0], vec![4, 3, 1]]);
+        assert_eq!(SHAPE.plan(&[20, 2]), [[0], [1]], "a longer text is a batch of its own");
+        assert_eq!(SHAPE.plan(&[0, 0]), [[0, 1]]);
+        let large = BatchShape { tokens: 8192, ..SHAPE };
+        assert_eq!(large.plan(&[600, 400, 600, 450, 300]), [vec![0, 2, 3], vec![1, 4]], "much shorter texts are apart");
+        assert!(SHAPE.plan(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_model_fixes_rows_columns_or_lengths() {
+        let rows = BatchShape { rows: Some(2), ..SHAPE };
+        assert_eq!(rows.plan(&[9, 9, 9]), [vec![0, 1], vec![2]]);
+        let width = BatchShape { width: Some(6), ..SHAPE };
+        assert_eq!(width.plan(&[1, 1, 1]), [vec![0, 1], vec![2]]);
+        let equal = BatchShape { pads: false, ..SHAPE };
+        assert_eq!(equal.plan(&[2, 3, 2]), [vec![1], vec![0, 2]]);
+    }
+}

@@ -1,0 +1,308 @@
+//! Settings of the sentence-transformers library beside a model: how texts are read before the model embeds them.
+//!
+//! modules.json lists the modules of a model with their folders. The class `Transformer` of that library reads
+//! sentence_bert_config.json, `Pooling` reads its config.json, and `SentenceTransformer` reads
+//! config_sentence_transformers.json.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use planish_files::Kind;
+use serde_json::{Map, Value};
+
+/// Prompts, and what is done with embeddings.
+const CONFIG: &str = "config_sentence_transformers.json";
+
+/// The modules of a model, with their folders.
+const MODULES: &str = "modules.json";
+
+/// How the transformer reads texts, by the names that versions of the library give the file; the first that is there counts.
+const TRANSFORMER: [&str; 7] = [
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+];
+
+/// The folder of the pooling where modules.json does not name another.
+const POOLING: &str = "1_Pooling";
+
+/// What the files beside a model say; the defaults of that library where there are none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentenceSettings {
+    /// How many tokens a text is cut to, special ones included.
+    pub max_seq_length: Option<usize>,
+    /// Whether texts are put into lower case before the tokenizer reads them.
+    pub lower_case: bool,
+    /// The texts that are put in front of texts, by their names.
+    pub prompts: Vec<(String, String)>,
+    /// The name of the prompt that is used where none is asked for.
+    pub default_prompt: Option<String>,
+    /// Whether the pooling takes the tokens of the prompt.
+    pub pools_prompt: bool,
+    /// The name of the function that compares embeddings, such as `cosine`.
+    pub similarity: Option<String>,
+    /// How many of the first features of an embedding are kept.
+    pub truncate_dim: Option<usize>,
+    /// Whether embeddings are scaled to length 1 at the end.
+    pub normalizes: bool,
+    /// The classes of other modules than the transformer, its pooling and that scaling, such as `Dense`.
+    pub other_modules: Vec<String>,
+    /// Whether any of the files is there: then the library also drops blanks around a text.
+    pub is_there: bool,
+}
+
+impl Default for SentenceSettings {
+    fn default() -> Self {
+        Self {
+            max_seq_length: None,
+            lower_case: false,
+            prompts: Vec::new(),
+            default_prompt: None,
+            pools_prompt: true,
+            similarity: None,
+            truncate_dim: None,
+            normalizes: false,
+            other_modules: Vec::new(),
+            is_there: false,
+        }
+    }
+}
+
+impl SentenceSettings {
+    /// Reads the settings in the folder of an artifact or checkpoint.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or has a value of another kind.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let mut settings = Self::default();
+        if let Some(file) = File::open(folder, CONFIG)? {
+            settings.is_there = true;
+            settings.prompts = file.prompts()?;
+            settings.default_prompt = file.text("default_prompt_name")?;
+            settings.similarity = file.text("similarity_fn_name")?;
+            settings.truncate_dim = file.count("truncate_dim")?;
+            if let Some(name) = &settings.default_prompt
+                && settings.named(name).is_none()
+            {
+                bail!("{}: `default_prompt_name` is `{name}`, and the prompts are {}", file.path, settings.names());
+            }
+        }
+        let modules = modules(folder)?;
+        let folder_of = |class: &str| modules.iter().find(|(of, _)| of == class).map(|(_, path)| path.as_str());
+        settings.normalizes = folder_of("Normalize").is_some();
+        let is_other = |class: &&String| !["Transformer", "Pooling", "Normalize"].contains(&class.as_str());
+        settings.other_modules = modules.iter().map(|(class, _)| class).filter(is_other).cloned().collect();
+        let transformer = folder_of("Transformer").unwrap_or_default();
+        for name in TRANSFORMER {
+            let at = |inner: &str| File::open(folder, Path::new(inner).join(name));
+            let file = match at(transformer)? {
+                None if !transformer.is_empty() => at("")?,
+                file => file,
+            };
+            if let Some(file) = file {
+                settings.is_there = true;
+                settings.max_seq_length = file.count("max_seq_length")?;
+                settings.lower_case = file.switch("do_lower_case")?.unwrap_or(false);
+                break;
+            }
+        }
+        let pooling = Path::new(folder_of("Pooling").unwrap_or(POOLING)).join("config.json");
+        if let Some(file) = File::open(folder, pooling)? {
+            settings.pools_prompt = file.switch("include_prompt")?.unwrap_or(true);
+        }
+        Ok(settings)
+    }
+
+    /// The prompt that is put in front of texts: the one of a name, else the default one, else none.
+    ///
+    /// # Errors
+    /// [`PromptError`] when there is none of that name, and when the pooling leaves out a prompt.
+    pub fn prompt(&self, name: Option<&str>) -> Result<&str, PromptError> {
+        let prompt = match name.or(self.default_prompt.as_deref()) {
+            None => return Ok(""),
+            Some(name) => self.named(name).ok_or_else(|| PromptError::Unknown {
+                name: name.to_owned(),
+                known: if self.prompts.is_empty() { "no prompts".to_owned() } else { self.names() },
+            })?,
+        };
+        if !prompt.is_empty() && !self.pools_prompt {
+            return Err(PromptError::LeftOut);
+        }
+        Ok(prompt)
+    }
+
+    fn named(&self, name: &str) -> Option<&str> {
+        self.prompts.iter().find(|(own, _)| own == name).map(|(_, prompt)| prompt.as_str())
+    }
+
+    fn names(&self) -> String {
+        self.prompts.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A prompt cannot be put in front of texts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PromptError {
+    /// No prompt has the name.
+    #[error("there is no prompt `{name}`: {CONFIG} of the artifact has {known}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: String,
+    },
+    /// The pooling leaves out the tokens of prompts.
+    #[error(
+        "`include_prompt` of the pooling is false, so the tokens of a prompt have no part in an embedding, and the graph pools \
+         all tokens; take a model that pools its prompt"
+    )]
+    LeftOut,
+}
+
+/// A file of settings, which is a JSON object.
+struct File {
+    path: String,
+    members: Map<String, Value>,
+}
+
+impl File {
+    /// A file in a folder, where it is there.
+    fn open(folder: &Path, name: impl AsRef<Path>) -> Result<Option<Self>> {
+        let path = folder.join(name);
+        let Some(text) = planish_files::read_if_there(&path, &Kind::SETTINGS)? else { return Ok(None) };
+        let path = path.display().to_string();
+        let members = serde_json::from_str(&text).with_context(|| format!("{path} is not a JSON object"))?;
+        Ok(Some(Self { path, members }))
+    }
+
+    /// A member that is there and not null.
+    fn member(&self, key: &str) -> Option<&Value> {
+        self.members.get(key).filter(|value| !value.is_null())
+    }
+
+    fn wrong(&self, key: &str, expected: &str) -> String {
+        format!("{}: `{key}` is not {expected}", self.path)
+    }
+
+    fn count(&self, key: &str) -> Result<Option<usize>> {
+        let Some(value) = self.member(key) else { return Ok(None) };
+        let count = value.as_u64().and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
+        count.map(Some).with_context(|| self.wrong(key, "a number above 0"))
+    }
+
+    fn switch(&self, key: &str) -> Result<Option<bool>> {
+        let Some(value) = self.member(key) else { return Ok(None) };
+        value.as_bool().map(Some).with_context(|| self.wrong(key, "true or false"))
+    }
+
+    fn text(&self, key: &str) -> Result<Option<String>> {
+        let Some(value) = self.member(key) else { return Ok(None) };
+        value.as_str().map(|text| Some(text.to_owned())).with_context(|| self.wrong(key, "a string"))
+    }
+
+    fn prompts(&self) -> Result<Vec<(String, String)>> {
+        let Some(value) = self.member("prompts") else { return Ok(Vec::new()) };
+        let expected = || self.wrong("prompts", "an object whose members are strings");
+        let members = value.as_object().with_context(expected)?;
+        let prompt = |(name, text): (&String, &Value)| {
+            Ok((name.clone(), text.as_str().map(str::to_owned).with_context(expected)?))
+        };
+        members.iter().map(prompt).collect()
+    }
+}
+
+/// The classes of the modules, with their folders.
+fn modules(folder: &Path) -> Result<Vec<(String, String)>> {
+    let path = folder.join(MODULES);
+    let Some(text) = planish_files::read_if_there(&path, &Kind::SETTINGS)? else { return Ok(Vec::new()) };
+    let expected = || format!("{} is not a list of modules, each with `type` and `path`", path.display());
+    let list: Vec<Value> = serde_json::from_str(&text).with_context(expected)?;
+    let module = |module: &Value| {
+        let member = |key: &str| module.get(key).and_then(Value::as_str).map(str::to_owned).with_context(expected);
+        let class = member("type")?;
+        Ok((class.rsplit('.').next().unwrap_or_default().to_owned(), member("path")?))
+    };
+    let modules: Vec<(String, String)> = list.iter().map(module).collect::<Result<_>>()?;
+    let leaves = |path: &str| path.split('/').any(|name| name == "..") || Path::new(path).is_absolute();
+    if let Some((class, inner)) = modules.iter().find(|(_, inner)| leaves(inner)) {
+        bail!("{}: the folder `{inner}` of {class} is not within the model's folder", path.display());
+    }
+    Ok(modules)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn read(files: &[(&str, &str)]) -> Result<SentenceSettings, String> {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        SentenceSettings::read(folder.path()).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn each_file_says_its_part() {
+        assert_eq!(read(&[]).unwrap(), SentenceSettings::default());
+        let modules = r#"[{"type": "sentence_transformers.models.Transformer", "path": "0_Transformer"},
+                          {"type": "sentence_transformers.models.Pooling", "path": "9_Pooling"},
+                          {"type": "sentence_transformers.models.Dense", "path": "2_Dense"},
+                          {"type": "sentence_transformers.models.Normalize", "path": "3_Normalize"}]"#;
+        let settings = read(&[
+            ("modules.json", modules),
+            ("0_Transformer/sentence_bert_config.json", r#"{"max_seq_length": 128, "do_lower_case": true}"#),
+            ("9_Pooling/config.json", r#"{"include_prompt": false}"#),
+            (
+                "config_sentence_transformers.json",
+                r#"{"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": "query",
+                    "similarity_fn_name": "dot", "truncate_dim": 64}"#,
+            ),
+        ])
+        .unwrap();
+        assert_eq!((settings.max_seq_length, settings.lower_case, settings.pools_prompt), (Some(128), true, false));
+        assert_eq!((settings.similarity.as_deref(), settings.truncate_dim), (Some("dot"), Some(64)));
+        assert_eq!((settings.normalizes, settings.other_modules.join(",")), (true, "Dense".to_owned()));
+        assert_eq!(settings.prompt(None), Err(PromptError::LeftOut));
+        assert_eq!(settings.prompt(Some("document")), Ok(""), "no prompt is left out");
+        let older = read(&[("sentence_xlm-roberta_config.json", r#"{"max_seq_length": null}"#)]).unwrap();
+        assert!(older.is_there && older.max_seq_length.is_none());
+    }
+
+    #[test]
+    fn a_prompt_has_a_name() {
+        let settings = SentenceSettings {
+            prompts: vec![("query".to_owned(), "query: ".to_owned()), ("passage".to_owned(), "p: ".to_owned())],
+            ..SentenceSettings::default()
+        };
+        assert_eq!((settings.prompt(None), settings.prompt(Some("query"))), (Ok(""), Ok("query: ")));
+        let error = settings.prompt(Some("doc")).unwrap_err().to_string();
+        assert!(error.contains("no prompt `doc`") && error.ends_with("has `query`, `passage`"), "{error}");
+        let none = SentenceSettings::default().prompt(Some("doc")).unwrap_err().to_string();
+        assert!(none.ends_with("has no prompts"), "{none}");
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        for (name, text, message) in [
+            ("sentence_bert_config.json", r#"{"max_seq_length": 0}"#, "`max_seq_length` is not a number above 0"),
+            ("sentence_bert_config.json", r#"{"do_lower_case": 1}"#, "`do_lower_case` is not true or false"),
+            ("config_sentence_transformers.json", "[]", "is not a JSON object"),
+            ("config_sentence_transformers.json", r#"{"prompts": {"a": 1}}"#, "`prompts` is not an object whose"),
+            ("config_sentence_transformers.json", r#"{"default_prompt_name": "a"}"#, "`default_prompt_name` is `a`"),
+            ("modules.json", r#"[{"type": "x"}]"#, "is not a list of modules"),
+            ("modules.json", r#"[{"type": "x.Pooling", "path": "../y"}]"#, "is not within the model's folder"),
+        ] {
+            let error = read(&[(name, text)]).unwrap_err();
+            assert!(error.contains(message) && error.contains(name), "{error}");
+        }
+    }
+}

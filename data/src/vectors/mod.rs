@@ -1,0 +1,111 @@
+//! Files of vectors, which are written while the vectors are computed.
+
+mod matrix;
+#[cfg(feature = "parquet")]
+mod table;
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use serde_json::Value;
+
+use matrix::{Matrix, MatrixForm};
+#[cfg(feature = "parquet")]
+use table::Table;
+
+/// The form of a file of vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VectorForm {
+    /// NumPy's: float32 [rows, features].
+    Npy,
+    /// A tensor `embeddings`: float32 [rows, features].
+    Safetensors,
+    /// The columns `id` and `embedding`, which is a list of float32.
+    Parquet,
+}
+
+impl VectorForm {
+    /// That of a file's ending.
+    #[must_use]
+    pub fn of(ending: &str) -> Option<Self> {
+        match ending {
+            "npy" => Some(Self::Npy),
+            "safetensors" => Some(Self::Safetensors),
+            "parquet" => Some(Self::Parquet),
+            _ => None,
+        }
+    }
+
+    /// Checks that this planish writes the form.
+    ///
+    /// # Errors
+    /// When it was built without it.
+    pub fn check(self) -> Result<()> {
+        if self == Self::Parquet && cfg!(not(feature = "parquet")) {
+            bail!(
+                "this planish was built without Parquet; build it with the feature `parquet`, or write .npy or .jsonl"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A file of vectors. It takes its place when it is finished.
+pub struct VectorFile(Form);
+
+enum Form {
+    Matrix(Matrix),
+    #[cfg(feature = "parquet")]
+    Table(Box<Table>),
+}
+
+impl VectorFile {
+    /// Begins to write vectors of so many features.
+    ///
+    /// # Errors
+    /// When that is impossible.
+    pub fn create(path: &Path, form: VectorForm, features: usize) -> Result<Self> {
+        form.check()?;
+        let matrix = |form| Ok(Self(Form::Matrix(Matrix::create(path, form, features)?)));
+        match form {
+            VectorForm::Npy => matrix(MatrixForm::Npy),
+            VectorForm::Safetensors => matrix(MatrixForm::Safetensors),
+            #[cfg(feature = "parquet")]
+            VectorForm::Parquet => Ok(Self(Form::Table(Box::new(Table::create(path, features)?)))),
+            #[cfg(not(feature = "parquet"))]
+            VectorForm::Parquet => bail!("this planish was built without Parquet"),
+        }
+    }
+
+    /// Writes the next vector, and in Parquet what its record is called.
+    ///
+    /// # Errors
+    /// When it has another number of features, or cannot be written.
+    pub fn write(&mut self, id: Option<&Value>, vector: &[f32]) -> Result<()> {
+        match &mut self.0 {
+            Form::Matrix(matrix) => matrix.write(vector),
+            #[cfg(feature = "parquet")]
+            Form::Table(table) => table.write(id, vector),
+        }
+    }
+
+    /// Writes what is left, and puts the file in its place.
+    ///
+    /// # Errors
+    /// When that is impossible.
+    pub fn finish(self) -> Result<()> {
+        match self.0 {
+            Form::Matrix(matrix) => matrix.finish(),
+            #[cfg(feature = "parquet")]
+            Form::Table(table) => table.finish(),
+        }
+    }
+}
+
+/// Checks that vectors are of one size.
+fn check_size(vector: &[f32], features: usize) -> Result<()> {
+    if vector.len() != features {
+        bail!("a vector has {} features, and those before it have {features}", vector.len());
+    }
+    Ok(())
+}

@@ -1,0 +1,440 @@
+//! Predictions: against what the interpreter computes of one text at a time, or what follows from a table of vectors.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto};
+use planish_testing::onnx::{f32, floats, graph as onnx_graph, int, integers, model, node, typed};
+use prost::Message;
+use safetensors::tensor::Dtype;
+use serde_json::{Value, json};
+
+use crate::evaluate::{IDS, LINES, assert_near, graph, interpreted, interpreted_pair};
+use crate::labels::scoring;
+use crate::support::{Done, Draft, planish, planish_compile, scratch, tensors, text, write_tokenizer};
+
+/// The number of tokens of the tables and tokenizers here.
+const TOKENS: i64 = 131;
+
+/// The features of a vector of [`embedder`].
+const FEATURES: usize = 3;
+
+fn feature(id: i64, at: usize) -> f32 {
+    f32::sin(id as f32 + 40.0 * at as f32)
+}
+
+/// The mean of the vectors of some tokens.
+fn mean(ids: &[i64]) -> Vec<f32> {
+    let of = |at: usize| ids.iter().map(|id| f64::from(feature(*id, at))).sum::<f64>() / ids.len() as f64;
+    (0..FEATURES).map(|at| of(at) as f32).collect()
+}
+
+/// A compiled graph that gives the mean of the vectors of a text's tokens as its embedding, with a tokenizer. Its inputs have
+/// these dimensions.
+pub(crate) fn embedder(folder: &Path, dims: &str, has_mask: bool) -> PathBuf {
+    let source = folder.join("embedder");
+    fs::create_dir_all(&source).unwrap();
+    write_tokenizer(&source, TOKENS);
+    let table: Vec<f32> = (0..TOKENS).flat_map(|id| (0..FEATURES).map(move |at| feature(id, at))).collect();
+    let constants: Vec<TensorProto> =
+        vec![floats("table", &[TOKENS, 3], &table), integers("last", &[1], &[2]), integers("tokens", &[1], &[1])];
+    let input = |name: &str| typed(name, DataType::Int64, dims);
+    let (mut inputs, mask): (_, Vec<NodeProto>) = (
+        vec![input("input_ids")],
+        match has_mask {
+            true => vec![node("real = Cast(attention_mask)", vec![int("to", 1)])],
+            false => vec![
+                node("zeros = Mul(vectors, zero)", vec![]),
+                node("sums = ReduceSum(zeros, last)", vec![int("keepdims", 0)]),
+                node("real = Exp(sums)", vec![]),
+            ],
+        },
+    );
+    if has_mask {
+        inputs.push(input("attention_mask"));
+    }
+    let mut nodes = vec![node("vectors = Gather(table, input_ids)", vec![])];
+    nodes.extend(mask);
+    nodes.extend([
+        node("column = Unsqueeze(real, last)", vec![]),
+        node("kept = Mul(vectors, column)", vec![]),
+        node("sum = ReduceSum(kept, tokens)", vec![int("keepdims", 0)]),
+        node("count = ReduceSum(column, tokens)", vec![int("keepdims", 0)]),
+        node("sentence_embedding = Div(sum, count)", vec![]),
+    ]);
+    let constants =
+        constants.into_iter().chain([floats("zero", &[], &[0.0])]).filter(|of| !has_mask || of.name != "zero");
+    let rows = dims.split(',').next().unwrap();
+    let whole = GraphProto {
+        output: vec![f32("sentence_embedding", &format!("{rows}, {FEATURES}"))],
+        ..onnx_graph(inputs, constants.collect(), nodes, &[])
+    };
+    fs::write(source.join("model.onnx"), model(17, whole).encode_to_vec()).unwrap();
+    let out = folder.join("embeds");
+    planish_compile(&source.join("model.onnx"), &out, &["--target", "onnx"]).exits(0, &[]);
+    out
+}
+
+/// A checkpoint with a tokenizer, compiled.
+fn compiled(draft: &Draft, folder: &Path) -> (PathBuf, PathBuf) {
+    let model = draft.write(folder.join("source"));
+    write_tokenizer(&model, TOKENS);
+    let out = folder.join("out");
+    planish_compile(&model, &out, &[]).exits(0, &[]);
+    (model, out)
+}
+
+pub(crate) fn run(artifact: &Path, data: &Path, more: &[&str]) -> Done {
+    planish([&["predict", text(artifact), "--data", text(data)], more].concat())
+}
+
+/// The lines of standard output.
+fn lines(done: &Done) -> Vec<Value> {
+    done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+pub(crate) fn write(folder: &Path, records: &[Value]) -> PathBuf {
+    let path = folder.join("data.jsonl");
+    let lines: Vec<String> = records.iter().map(|record| format!("{record}\n")).collect();
+    fs::write(&path, lines.concat()).unwrap();
+    path
+}
+
+fn vector(line: &Value) -> Vec<f32> {
+    line["embedding"].as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
+}
+
+#[track_caller]
+fn assert_vectors(found: &[Vec<f32>], expected: &[Vec<f32>]) {
+    assert_eq!(found.len(), expected.len());
+    for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let near = found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5);
+        assert!(found.len() == expected.len() && near, "text {at}: {found:?} is not {expected:?}");
+    }
+}
+
+/// The rows of a .npy file of float32.
+fn npy(path: &Path) -> Vec<Vec<f32>> {
+    let bytes = fs::read(path).unwrap();
+    let (header, numbers) = bytes.split_at(128);
+    let header = String::from_utf8_lossy(header).into_owned();
+    let (rows, features) =
+        header.split_once("'shape': (").unwrap().1.split_once("), }").unwrap().0.split_once(", ").unwrap();
+    let features: usize = features.parse().unwrap();
+    let found = floats_of(numbers, features);
+    assert_eq!(found.len(), rows.parse::<usize>().unwrap());
+    found
+}
+
+fn floats_of(bytes: &[u8], features: usize) -> Vec<Vec<f32>> {
+    let numbers: Vec<f32> = bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect();
+    numbers.chunks(features).map(<[f32]>::to_vec).collect()
+}
+
+/// Texts of many lengths, with the ids of their tokens, after the one that a text begins with.
+fn many(count: i64) -> Vec<(String, Vec<i64>)> {
+    let text = |number: i64| {
+        let ids: Vec<i64> = (0..number % 13).map(|at| 2 + (number * 7 + at * 5) % (TOKENS - 2)).collect();
+        (ids.iter().map(|id| format!("w{id}")).collect::<Vec<_>>().join(" "), [vec![1], ids].concat())
+    };
+    (0..count).map(text).collect()
+}
+
+/// More texts than are read at once, blank ones among them, stay in order in each form.
+#[test]
+fn embeddings_are_in_the_order_of_the_texts() {
+    let folder = scratch();
+    let artifact = embedder(folder.path(), "batch_size, sequence_length", true);
+    let texts = many(5000);
+    let record = |(at, (text, _)): (usize, &(String, Vec<i64>))| json!({"id": at, "text": text, "other": 1});
+    let data = write(folder.path(), &texts.iter().enumerate().map(record).collect::<Vec<_>>());
+    let expected: Vec<Vec<f32>> = texts.iter().map(|(_, ids)| mean(ids)).collect();
+    let file = |name: &str| folder.path().join(name);
+    for (name, more) in
+        [("a.npy", &["--batch-tokens", "64"][..]), ("a.safetensors", &[]), ("a.parquet", &[]), ("a.jsonl", &[])]
+    {
+        let done =
+            planish([&["embed", text(&artifact), "--data", text(&data), "-o", text(&file(name))], more].concat());
+        let done = done.exits(0, &["5000 texts, ", " texts/s"]);
+        assert_eq!((done.stdout.as_str(), done.stderr.lines().count()), ("", 1), "{}", done.stderr);
+    }
+    assert_vectors(&npy(&file("a.npy")), &expected);
+    let stored = tensors(&file("a.safetensors")).remove("embeddings").unwrap();
+    assert_eq!((stored.dtype, stored.shape), (Dtype::F32, vec![5000, FEATURES]));
+    assert_vectors(&floats_of(&stored.bytes, FEATURES), &expected);
+    assert!(fs::read(file("a.parquet")).unwrap().starts_with(b"PAR1"));
+    let found: Vec<Value> =
+        fs::read_to_string(file("a.jsonl")).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_vectors(&found.iter().map(vector).collect::<Vec<_>>(), &expected);
+    assert!(found.iter().enumerate().all(|(at, line)| line["id"] == at && line.as_object().unwrap().len() == 2));
+    // Vectors that planish wrote are a table that planish reads.
+    let vectors = run(&artifact, &file("a.parquet"), &["--field", "id", "--samples", "2"]).exits(0, &[]);
+    assert_eq!(lines(&vectors).len(), 2);
+}
+
+#[test]
+fn lines_of_texts_have_no_id() {
+    let folder = scratch();
+    let artifact = embedder(folder.path(), "batch_size, sequence_length", true);
+    let data = folder.path().join("lines.txt");
+    fs::write(&data, format!("{LINES}\nw3\n")).unwrap();
+    let expected = [IDS.map(mean).as_slice(), &[mean(&[1]), mean(&[1, 3])]].concat();
+    for more in [&[][..], &["-o", "-"], &["--batch-tokens", "1"]] {
+        let done = run(&artifact, &data, more).exits(0, &["6 texts, 25 tokens in "]);
+        let found = lines(&done);
+        assert!(found.iter().all(|line| line.as_object().unwrap().len() == 1));
+        assert_vectors(&found.iter().map(vector).collect::<Vec<_>>(), &expected);
+    }
+    let file = folder.path().join("out.npy");
+    let more = ["-o", text(&file), "--json", "--samples", "2", "--max-length", "3"];
+    let done = run(&artifact, &data, &more).exits(0, &["1 of 2 texts had more than 3 tokens, and were cut"]);
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!((&report["texts"], &report["tokens"], &report["cut"]), (&json!(2), &json!(6), &json!(1)));
+    assert_eq!((&report["prediction"], &report["output"]), (&json!("embedding"), &json!(file)));
+    assert_vectors(&npy(&file), &[mean(&[1, 5, 7]), mean(&[1, 3, 8])]);
+}
+
+/// Rows that fill up a batch are run and left out; texts without a mask are not padded.
+#[test]
+fn a_model_may_fix_its_batch_or_have_no_mask() {
+    for (dims, has_mask) in [("2, 8", true), ("batch_size, sequence_length", false)] {
+        let folder = scratch();
+        let artifact = embedder(folder.path(), dims, has_mask);
+        let records: Vec<Value> = LINES.lines().chain(["w3 w8"]).map(|line| json!({"text": line})).collect();
+        let done = run(&artifact, &write(folder.path(), &records), &[]).exits(0, &[]);
+        let expected = [IDS.map(mean).as_slice(), &[mean(&[1, 3, 8])]].concat();
+        assert_vectors(&lines(&done).iter().map(vector).collect::<Vec<_>>(), &expected);
+    }
+}
+
+#[test]
+fn settings_of_sentence_transformers_are_followed() {
+    let folder = scratch();
+    let artifact = embedder(folder.path(), "batch_size, sequence_length", true);
+    let write_settings = |name: &str, settings: Value| {
+        let path = artifact.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, settings.to_string()).unwrap();
+    };
+    let data = write(folder.path(), &[json!({"text": "W5 w7 w9"})]);
+    let found = |more: &[&str]| vector(&lines(&run(&artifact, &data, more).exits(0, &[]))[0]);
+    assert_vectors(&[found(&[])], &[mean(&[1, 0, 7, 9])]);
+    write_settings("sentence_bert_config.json", json!({"max_seq_length": 3, "do_lower_case": true}));
+    assert_vectors(&[found(&[])], &[mean(&[1, 5, 7])]);
+    assert_vectors(&[found(&["--max-length", "4"])], &[mean(&[1, 5, 7, 9])]);
+    let prompts = json!({"query": "w20 ", "passage": ""});
+    write_settings("config_sentence_transformers.json", json!({"prompts": prompts, "truncate_dim": 2}));
+    assert_vectors(&[found(&["--prompt-name", "query"])], &[mean(&[1, 20, 5])[..2].to_vec()]);
+    write_settings("config_sentence_transformers.json", json!({"prompts": prompts, "default_prompt_name": "query"}));
+    assert_vectors(&[found(&[]), found(&["--prompt-name", "passage"])], &[mean(&[1, 20, 5]), mean(&[1, 5, 7])]);
+    run(&artifact, &data, &["--prompt-name", "doc"]).exits(2, &["there is no prompt `doc`", "has `query`, `passage`"]);
+    write_settings("1_Pooling/config.json", json!({"include_prompt": false}));
+    run(&artifact, &data, &[]).exits(2, &["`include_prompt` of the pooling is false", "the graph pools all tokens"]);
+    assert_vectors(&[found(&["--prompt-name", "passage"])], &[mean(&[1, 5, 7])]);
+}
+
+/// A graph that gives vectors of tokens is pooled here, with a warning.
+#[test]
+fn vectors_of_tokens_are_pooled() {
+    let folder = scratch();
+    let (model, artifact) = compiled(&Draft::of("bert"), folder.path());
+    let exact = graph(&model);
+    let data = folder.path().join("lines.txt");
+    fs::write(&data, LINES).unwrap();
+    let mean: Vec<Vec<f32>> = IDS
+        .iter()
+        .map(|ids| {
+            let rows = interpreted(&exact, ids, "last_hidden_state");
+            let of = |at: usize| rows.iter().map(|row| row[at]).sum::<f64>() / rows.len() as f64;
+            (0..rows[0].len()).map(|at| of(at) as f32).collect()
+        })
+        .collect();
+    let found = |parts: &[&str]| {
+        let done = run(&artifact, &data, &[]).exits(0, parts);
+        lines(&done).iter().map(vector).collect::<Vec<_>>()
+    };
+    assert_vectors(&found(&["warning: ", "gives vectors of tokens", "the mean over its tokens"]), &mean);
+    let modules = |classes: &[&str]| {
+        let module = |class: &&str| json!({"type": format!("sentence_transformers.models.{class}"), "path": ""});
+        let list: Vec<Value> = classes.iter().map(module).collect();
+        fs::write(artifact.join("modules.json"), json!(list).to_string()).unwrap();
+    };
+    modules(&["Transformer", "Normalize"]);
+    let scaled = mean.iter().map(|row| {
+        let norm = row.iter().map(|number| number * number).sum::<f32>().sqrt();
+        row.iter().map(|number| number / norm).collect::<Vec<f32>>()
+    });
+    assert_vectors(&found(&["scaled to length 1"]), &scaled.collect::<Vec<_>>());
+    modules(&["Transformer", "Dense"]);
+    run(&artifact, &data, &[]).exits(1, &["has the module Dense, which its graph does not have"]);
+    fs::remove_file(artifact.join("modules.json")).unwrap();
+    fs::create_dir(artifact.join("1_Pooling")).unwrap();
+    fs::write(artifact.join("1_Pooling/config.json"), r#"{"pooling_mode_lasttoken": true}"#).unwrap();
+    run(&artifact, &data, &[]).exits(1, &["names pooling_mode_lasttoken", "which would be other embeddings"]);
+}
+
+fn softmax(logits: &[f64]) -> Vec<f64> {
+    let sum: f64 = logits.iter().map(|logit| logit.exp()).sum();
+    logits.iter().map(|logit| logit.exp() / sum).collect()
+}
+
+fn top(row: &[f64]) -> usize {
+    (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap()
+}
+
+#[test]
+fn texts_have_labels_and_scores() {
+    let folder = scratch();
+    let (model, artifact) = compiled(&Draft::of("bert-classify"), folder.path());
+    let exact = graph(&model);
+    let records: Vec<Value> = LINES.lines().map(|line| json!({"name": line, "text": line})).collect();
+    let data = write(folder.path(), &records);
+    let found = lines(&run(&artifact, &data, &["--id", "name"]).exits(0, &[]));
+    for ((ids, line), record) in IDS.iter().zip(&found).zip(&records) {
+        let scores = softmax(&interpreted(&exact, ids, "logits")[0]);
+        let label = format!("LABEL_{}", top(&scores));
+        assert_eq!((&line["label"], &line["id"]), (&json!(label), &record["name"]));
+        assert_near(line["score"].as_f64().unwrap(), scores[top(&scores)], 1e-4);
+        for (class, score) in scores.iter().enumerate() {
+            assert_near(line["scores"][format!("LABEL_{class}")].as_f64().unwrap(), *score, 1e-4);
+        }
+    }
+    let mut config = Draft::of("bert-classify").config;
+    config["problem_type"] = json!("multi_label_classification");
+    fs::write(artifact.join("config.json"), config.to_string()).unwrap();
+    for (ids, line) in IDS.iter().zip(lines(&run(&artifact, &data, &[]).exits(0, &[]))) {
+        let scores: Vec<f64> = interpreted(&exact, ids, "logits")[0].iter().map(|v| 1.0 / (1.0 + (-v).exp())).collect();
+        let likely = (0..3).filter(|class| scores[*class] >= 0.5).map(|class| json!(format!("LABEL_{class}")));
+        assert_eq!(line["labels"], json!(likely.collect::<Vec<_>>()));
+        assert_near(line["score"].as_f64().unwrap(), scores[top(&scores)], 1e-4);
+    }
+}
+
+#[test]
+fn pairs_have_scores() {
+    let folder = scratch();
+    let draft = scoring();
+    let (model, artifact) = compiled(&draft, folder.path());
+    let exact = graph(&model);
+    let texts: Vec<&str> = LINES.lines().collect();
+    let logit = |query: usize, document: usize| {
+        // The template of pairs has no token that a text begins with.
+        let (query, document) = (&IDS[query][1..], &IDS[document][1..]);
+        interpreted_pair(&exact, &[query, document].concat(), query.len(), "logits")[0][0]
+    };
+    let pair = |query: usize, document: usize| json!({"query": texts[query], "document": texts[document]});
+    let data = write(folder.path(), &[pair(0, 1), pair(2, 3), pair(3, 0)]);
+    let logits = [logit(0, 1), logit(2, 3), logit(3, 0)];
+    let scores = |done: &Done| lines(done).iter().map(|line| line["score"].as_f64().unwrap()).collect::<Vec<_>>();
+    let done = run(&artifact, &data, &[]).exits(0, &["pairs of texts are read from query,document"]);
+    for (found, logit) in scores(&done).iter().zip(logits) {
+        assert_near(*found, 1.0 / (1.0 + (-logit).exp()), 1e-4);
+    }
+    let activation = |class: &str| {
+        let mut config = draft.config.clone();
+        config["sentence_transformers"] = json!({"activation_fn": class});
+        fs::write(artifact.join("config.json"), config.to_string()).unwrap();
+    };
+    activation("torch.nn.modules.linear.Identity");
+    for (found, logit) in scores(&run(&artifact, &data, &[]).exits(0, &[])).iter().zip(logits) {
+        assert_near(*found, logit, 1e-3);
+    }
+    activation("torch.nn.modules.activation.Tanh");
+    run(&artifact, &data, &[])
+        .exits(1, &["`sentence_transformers.activation_fn` is `torch.nn.modules.activation.Tanh`"]);
+    activation("torch.nn.modules.linear.Identity");
+    // A query with several documents is a pair for each.
+    let data = write(folder.path(), &[json!({"id": "q", "query": texts[0], "documents": [texts[1], "", texts[2]]})]);
+    let found = lines(&run(&artifact, &data, &[]).exits(0, &[]));
+    assert_eq!(
+        found.iter().map(|line| (&line["id"], &line["document"])).collect::<Vec<_>>(),
+        [(&json!("q"), &json!(0)), (&json!("q"), &json!(1)), (&json!("q"), &json!(2))]
+    );
+    assert_near(found[2]["score"].as_f64().unwrap(), logit(0, 2), 1e-3);
+}
+
+#[test]
+fn tokens_and_words_have_labels() {
+    let folder = scratch();
+    let mut draft = Draft::of("bert-classify");
+    draft.config["architectures"] = json!(["BertForTokenClassification"]);
+    draft.config["id2label"] = json!({"0": "O", "1": "PER", "2": "LOC"});
+    draft.tensors.retain(|name, _| !name.contains("pooler"));
+    let (model, artifact) = compiled(&draft, folder.path());
+    let exact = graph(&model);
+    let words: Vec<Vec<&str>> = LINES.lines().map(|line| line.split(' ').collect()).collect();
+    let as_texts: Vec<Value> = words.iter().map(|words| json!({"text": words.join("  ")})).collect();
+    let as_lists: Vec<Value> = words.iter().map(|words| json!({"text": words})).collect();
+    let [texts, lists] =
+        [as_texts, as_lists].map(|records| lines(&run(&artifact, &write(folder.path(), &records), &[]).exits(0, &[])));
+    let mut labelled = 0;
+    for (at, ids) in IDS.iter().enumerate() {
+        let rows = interpreted(&exact, ids, "logits");
+        let mut expected = Vec::new();
+        let mut start = 0;
+        for (word, row) in words[at].iter().zip(&rows[1..]) {
+            if top(row) > 0 {
+                expected.push((["O", "PER", "LOC"][top(row)], *word, start, softmax(row)[top(row)]));
+            }
+            start += word.len() + 2;
+        }
+        labelled += expected.len();
+        let [in_text, in_list] = [&texts, &lists].map(|all| all[at]["tokens"].as_array().unwrap());
+        assert_eq!((in_text.len(), in_list.len()), (expected.len(), expected.len()));
+        for (index, (label, word, start, score)) in expected.iter().enumerate() {
+            let token = &in_text[index];
+            assert_eq!((&token["label"], &token["text"]), (&json!(label), &json!(word)));
+            assert_eq!((&token["start"], &token["end"]), (&json!(start), &json!(start + word.len())));
+            assert_near(token["score"].as_f64().unwrap(), *score, 1e-4);
+            let number = usize::try_from(in_list[index]["word"].as_u64().unwrap()).unwrap();
+            assert_eq!((&in_list[index]["label"], words[at][number]), (&json!(label), *word));
+        }
+    }
+    assert!(labelled > 2, "{labelled} tokens have a label");
+}
+
+#[test]
+fn questions_have_answers() {
+    let folder = scratch();
+    let (model, artifact) = compiled(&Draft::of("distilbert-qa"), folder.path());
+    let exact = graph(&model);
+    let texts: Vec<&str> = LINES.lines().collect();
+    let pairs = [[1, 0], [0, 3], [3, 2]];
+    let record = |[question, context]: [usize; 2]| json!({"question": texts[question], "context": texts[context]});
+    let data = write(folder.path(), &pairs.map(record));
+    for ([question, context], line) in pairs.iter().zip(lines(&run(&artifact, &data, &[]).exits(0, &[]))) {
+        let (own, other) = (&IDS[*question][1..], &IDS[*context][1..]);
+        let ids = [own, other].concat();
+        let of = |output: &str| softmax(&interpreted_pair(&exact, &ids, own.len(), output)[0][own.len()..]);
+        let (starts, ends) = (of("start_logits"), of("end_logits"));
+        let spans = (0..other.len()).flat_map(|first| (first..other.len()).map(move |last| (first, last)));
+        let (first, last) =
+            spans.max_by(|a, b| (starts[a.0] * ends[a.1]).total_cmp(&(starts[b.0] * ends[b.1]))).unwrap();
+        let words: Vec<&str> = texts[*context].split(' ').collect();
+        let answer = words[first..=last].join(" ");
+        let start = words[..first].iter().map(|word| word.len() + 1).sum::<usize>();
+        assert_eq!(line["answer"], json!(answer));
+        assert_eq!((&line["start"], &line["end"]), (&json!(start), &json!(start + answer.len())));
+        assert_near(line["score"].as_f64().unwrap(), starts[first] * ends[last], 1e-4);
+    }
+}
+
+#[test]
+fn masked_tokens_are_filled() {
+    let folder = scratch();
+    let (model, artifact) = compiled(&Draft::of("bert-mlm"), folder.path());
+    fs::write(artifact.join("tokenizer_config.json"), r#"{"mask_token": {"content": "w9"}}"#).unwrap();
+    let exact = graph(&model);
+    let data = write(folder.path(), &[json!({"text": "w5 w9 w20 w9"}), json!({"text": "w3"})]);
+    let found = lines(&run(&artifact, &data, &["--top", "2"]).exits(0, &[]));
+    let rows = interpreted(&exact, &[1, 5, 9, 20, 9], "logits");
+    for (mask, position, start) in [(0, 2, 3), (1, 4, 10)] {
+        let (mask, row) = (&found[0]["masks"][mask], &rows[position]);
+        assert_eq!((&mask["start"], &mask["end"]), (&json!(start), &json!(start + 2)));
+        let best = top(row);
+        assert_eq!((&mask["tokens"][0]["id"], mask["tokens"].as_array().unwrap().len()), (&json!(best), 2));
+        assert_eq!(mask["tokens"][0]["token"], json!(crate::support::word(i64::try_from(best).unwrap())));
+        assert_near(mask["tokens"][0]["score"].as_f64().unwrap(), softmax(row)[best], 1e-4);
+    }
+    assert_eq!(found[1]["masks"], json!([]));
+}

@@ -1,0 +1,68 @@
+//! What `planish predict` refuses, and what is left of a file then.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::predict::{embedder, run, write};
+use crate::support::{artifact, names, planish, scratch, text};
+
+#[test]
+fn bad_data_is_named() {
+    let folder = scratch();
+    let artifact = embedder(folder.path(), "batch_size, sequence_length", true);
+    let file = |name: &str| folder.path().join(name);
+    let empty = file("empty.jsonl");
+    fs::write(&empty, "\n").unwrap();
+    run(&artifact, &empty, &[]).exits(1, &["empty.jsonl contains no text"]);
+    let data = write(folder.path(), &[json!({"text": "w1"}), json!({"a": "w1"})]);
+    // What was there stays, and nothing else is left.
+    let (output, before) = (file("old.npy"), names(folder.path()).len() + 1);
+    fs::write(&output, "old").unwrap();
+    let done = run(&artifact, &data, &["-o", text(&output)]);
+    done.exits(1, &["data.jsonl, line 2: there is no `text`, but `a`; --field names the member with the text"]);
+    assert_eq!((fs::read_to_string(&output).unwrap().as_str(), names(folder.path()).len()), ("old", before));
+    run(&artifact, &data, &["--id", "name"]).exits(1, &["line 1: there is no `name`, but `text`"]);
+    let tensors = file("x.npz");
+    fs::write(&tensors, "").unwrap();
+    run(&artifact, &tensors, &[]).exits(1, &[]);
+    run(&artifact, &file("nowhere.txt"), &[]).exits(1, &["cannot read", "nowhere.txt"]);
+    fs::remove_file(artifact.join("tokenizer.json")).unwrap();
+    run(&artifact, &data, &["--samples", "1"]).exits(1, &["has no tokenizer.json, so texts cannot become token ids"]);
+}
+
+#[test]
+fn outputs_fit_the_predictions() {
+    let folder = scratch();
+    let embeds = embedder(folder.path(), "batch_size, sequence_length", true);
+    let data = write(folder.path(), &[json!({"text": "w1"})]);
+    run(&embeds, &data, &["-o", text(&data)]).exits(2, &["which this command reads"]);
+    run(&embeds, &data, &["-o", "vectors.csv"]).exits(2, &["-o vectors.csv: predictions are written as .jsonl"]);
+    run(&embeds, &data, &["--json"]).exits(2, &["name a file with -o"]);
+    run(&embeds, &data, &["--top", "2"]).exits(2, &["--top is for masked tokens"]);
+    run(&embeds, &data, &["-o", "/nowhere/a.npy"]).exits(1, &["cannot write /nowhere/a.npy"]);
+    run(&embeds, &data, &["--runtime-option", "ort-lib=/nowhere"]).exits(4, &["the runtime `ort` is unavailable"]);
+    let (_classifies, labels) = artifact("bert-classify");
+    for ending in ["npy", "safetensors", "parquet"] {
+        let output = folder.path().join(format!("labels.{ending}"));
+        run(&labels, &data, &["-o", text(&output)])
+            .exits(2, &["is a file of vectors, and the artifact predicts label"]);
+        assert!(!output.exists());
+    }
+    run(&labels, &data, &["--prompt-name", "query"]).exits(2, &["--prompt-name query is for embeddings"]);
+}
+
+#[test]
+fn other_tasks_are_refused() {
+    let folder = scratch();
+    let data = write(folder.path(), &[json!({"text": "w1"})]);
+    for (model, part) in [
+        ("gpt2", "generates text: planish generate"),
+        ("t5", "has an encoder and decoders, which generate text: planish generate"),
+        ("vit", "classifies images, and predictions are of texts"),
+    ] {
+        let (_folder, out) = artifact(model);
+        run(&out, &data, &[]).exits(2, &[part]);
+    }
+    planish(["embed", "--help"]).succeeds();
+}
