@@ -70,6 +70,7 @@ mod passing_through;
 mod precision;
 mod predict;
 mod predict_refusals;
+mod predict_tasks;
 mod profile;
 mod quantization;
 mod quantized_checkpoints;
