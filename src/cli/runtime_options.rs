@@ -74,7 +74,7 @@ impl<const KEYS: usize> RuntimeOptions<KEYS> {
             name: "spin",
             value: "MICROSECONDS",
             help: "how long idle threads of ONNX Runtime poll. 0 or false: they sleep at once; true: as long as ONNX Runtime's default. bench \
-                   takes true and false [bench, profile: 0; run, generate: 100, or 0 beside busy programs; else true]",
+                   takes true and false [bench, profile: 0; run, generate, predict: 100, or 0 beside busy programs; else true]",
             set: |it, _, text| put(&mut it.spin, text),
         },
         Key {
