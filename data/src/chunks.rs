@@ -17,8 +17,7 @@ use super::texts::{Sample, Text, TextFile};
 use super::tokens::{Encoded, Tokens};
 use super::{Content, DataOptions, Dataset, TextModel, fixed_batch};
 
-/// The most texts of a chunk, and the bytes after which no other text is added.
-const TEXTS: usize = 4096;
+/// The bytes of texts after which no other text is added to a chunk.
 const BYTES: usize = 4 << 20;
 
 /// A batch of so many tokens ends where the next text is shorter than this share of its longest one: it would be padding.
@@ -34,6 +33,8 @@ const CALL_BYTES: usize = 256 << 10;
 pub struct ChunkOptions {
     /// The most tokens of a batch, padding included. A text that is longer is a batch of its own.
     pub batch_tokens: NonZeroUsize,
+    /// The most texts of a chunk.
+    pub texts: NonZeroUsize,
     /// What is put in front of each text.
     pub prompt: String,
     /// Whether texts are put into lower case.
@@ -195,7 +196,7 @@ impl Chunks<'_> {
         let mut first = 0;
         loop {
             let (mut samples, mut bytes) = (Vec::new(), 0);
-            while samples.len() < TEXTS && bytes < BYTES {
+            while samples.len() < self.options.texts.get() && bytes < BYTES {
                 let Some(sample) = texts.next().transpose()? else { break };
                 bytes += sample.text.bytes();
                 samples.push(sample);

@@ -49,6 +49,9 @@ pub struct SentenceSettings {
     pub truncate_dim: Option<usize>,
     /// Whether embeddings are scaled to length 1 at the end.
     pub normalizes: bool,
+    /// Whether the model is a table of vectors of tokens, whose texts have no special tokens and any length (the class
+    /// `StaticEmbedding`).
+    pub is_static: bool,
     /// The classes of other modules than the transformer, its pooling and that scaling, such as `Dense`.
     pub other_modules: Vec<String>,
     /// Whether any of the files is there: then the library also drops blanks around a text.
@@ -66,6 +69,7 @@ impl Default for SentenceSettings {
             similarity: None,
             truncate_dim: None,
             normalizes: false,
+            is_static: false,
             other_modules: Vec::new(),
             is_there: false,
         }
@@ -94,6 +98,7 @@ impl SentenceSettings {
         let modules = modules(folder)?;
         let folder_of = |class: &str| modules.iter().find(|(of, _)| of == class).map(|(_, path)| path.as_str());
         settings.normalizes = folder_of("Normalize").is_some();
+        settings.is_static = folder_of("StaticEmbedding").is_some();
         let is_other = |class: &&String| !["Transformer", "Pooling", "Normalize"].contains(&class.as_str());
         settings.other_modules = modules.iter().map(|(class, _)| class).filter(is_other).cloned().collect();
         let transformer = folder_of("Transformer").unwrap_or_default();

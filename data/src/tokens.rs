@@ -19,6 +19,9 @@ use crate::tokenizer::{TOKENIZER, TextTokenizer, token};
 /// The most tokens of a text where neither the model nor the user says less.
 const LONGEST: usize = 512;
 
+/// The most tokens of a text that is read as a whole by a model of any length.
+const UNBOUNDED: usize = 1 << 20;
+
 /// What makes inputs of texts.
 pub(super) struct Tokens {
     tokenizer: TextTokenizer,
@@ -96,9 +99,9 @@ impl Tokens {
         let positions = model.longest.filter(|_| !options.is_windowed);
         let most = positions.unwrap_or(usize::MAX).min(ids.width.unwrap_or(usize::MAX));
         // What the model was made for; of texts that are run to measure something not more than usual.
-        let trained = SentenceSettings::read(folder)?.max_seq_length;
+        let SentenceSettings { max_seq_length: trained, is_static, .. } = SentenceSettings::read(folder)?;
         let usual = match options.reads_all {
-            true => trained.or(model.longest).unwrap_or(LONGEST),
+            true => trained.or(model.longest).unwrap_or(if is_static { UNBOUNDED } else { LONGEST }),
             false => trained.unwrap_or(LONGEST).min(LONGEST),
         };
         let longest = match options.max_length.map(usize::from) {
@@ -127,11 +130,13 @@ impl Tokens {
             }
             None => None,
         };
+        let tokenizer = TextTokenizer::open(folder)?;
+        let tokenizer = if is_static { tokenizer.bare() } else { tokenizer };
         let vocabulary = wanted.iter().find(|(name, _)| *name == ids.name).and_then(|(_, input)| input.end);
         Ok(Self {
             tokenizer: match options.is_whole() && !options.is_windowed {
-                true => TextTokenizer::open(folder)?,
-                false => TextTokenizer::open(folder)?.cut_to(longest)?,
+                true => tokenizer,
+                false => tokenizer.cut_to(longest)?,
             },
             ids,
             mask: port(InputRole::Mask)?,

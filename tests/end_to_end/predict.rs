@@ -9,8 +9,10 @@ use prost::Message;
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 
-use crate::evaluate::{IDS, LINES, graph, interpreted};
-use crate::support::{Done, Draft, planish, planish_compile, scratch, tensors, text, write_tokenizer};
+use crate::evaluate::{IDS, LINES, evaluated, graph, interpreted};
+use crate::support::{
+    Done, Draft, contents, golden, planish, planish_compile, scratch, tensors, text, write_tokenizer,
+};
 
 /// The number of tokens of the tables and tokenizers here.
 const TOKENS: i64 = 131;
@@ -270,4 +272,44 @@ fn vectors_of_tokens_are_pooled() {
     fs::create_dir(artifact.join("1_Pooling")).unwrap();
     fs::write(artifact.join("1_Pooling/config.json"), r#"{"pooling_mode_lasttoken": true}"#).unwrap();
     run(&artifact, &data, &[]).exits(1, &["names pooling_mode_lasttoken", "which would be other embeddings"]);
+}
+
+/// A sentence model has its embeddings in its graph. The length of its texts is the usual one of other commands too.
+#[test]
+fn sentence_models_embed_by_their_graphs() {
+    let folder = scratch();
+    let model = folder.path().join("model");
+    for name in contents(&golden("bert-sentence")).keys() {
+        let path = model.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::copy(golden("bert-sentence").join(name), path).unwrap();
+    }
+    write_tokenizer(&model, TOKENS);
+    fs::write(model.join("sentence_bert_config.json"), r#"{"max_seq_length": 3}"#).unwrap();
+    let out = folder.path().join("out");
+    planish_compile(&model, &out, &[]).exits(0, &[]);
+    let exact = graph(&model);
+    let data = folder.path().join("lines.txt");
+    fs::write(&data, LINES).unwrap();
+    let embedding = |ids: &&[i64]| -> Vec<f32> {
+        interpreted(&exact, &ids[..ids.len().min(3)], "sentence_embedding")[0]
+            .iter()
+            .map(|number| *number as f32)
+            .collect()
+    };
+    let done = run(&out, &data, &[]).exits(0, &["3 of 4 texts had more than 3 tokens, and were cut"]);
+    assert!(!done.stderr.contains("warning"), "{}", done.stderr);
+    let found: Vec<Vec<f32>> = lines(&done).iter().map(vector).collect();
+    assert_vectors(&found, &IDS.iter().map(embedding).collect::<Vec<_>>());
+    assert!(found.iter().all(|row| (row.iter().map(|number| number * number).sum::<f32>() - 1.0).abs() < 1e-4));
+    assert_eq!(evaluated(&out, &data, &[]).tokens, Some(12));
+    assert_eq!(evaluated(&out, &data, &["--max-length", "4"]).tokens, Some(15));
+    let json = folder.path().join("bench.json");
+    let set = "peaks=false,warmup=0,time=0,iterations=1";
+    planish(["bench", text(&out), "--set", set, "--threads", "1", "--json", text(&json)]).exits(0, &[]);
+    let document: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    assert!(
+        document["cells"].as_array().unwrap().iter().all(|cell| cell.to_string().contains("\"sequence\":3")),
+        "{document}"
+    );
 }

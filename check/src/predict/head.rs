@@ -36,8 +36,9 @@ const QUESTION: [&str; 2] = ["question", "context"];
 
 /// What is predicted, with the outputs that say it.
 pub(super) enum Head {
-    /// A vector of each text: an output, or what is pooled of one; cut to so many features.
-    Embedding { output: String, pooling: Pooling, normalizes: bool, features: Option<usize> },
+    /// A vector of each text: an output, or what is pooled of one; cut to so many features. The size is that of the output, where
+    /// it is known.
+    Embedding { output: String, pooling: Pooling, normalizes: bool, features: Option<usize>, size: usize },
     /// A score of each text or pair.
     Score { output: String, activation: Activation },
     /// A label of each text or pair.
@@ -77,8 +78,8 @@ impl Head {
         }
         if of(OutputRole::SentenceEmbedding).is_some() {
             let output = named(OutputRole::SentenceEmbedding)?;
-            let features = settings.truncate_dim;
-            return Ok(Self::Embedding { output, pooling: Pooling::Model, normalizes: false, features });
+            let (features, size) = (settings.truncate_dim, last_size(of(OutputRole::SentenceEmbedding)).unwrap_or(0));
+            return Ok(Self::Embedding { output, pooling: Pooling::Model, normalizes: false, features, size });
         }
         let config = Config::read(&artifact.folder)?;
         let task = match task {
@@ -92,6 +93,10 @@ impl Head {
             })?,
         };
         match task {
+            Task::SentenceSimilarity => bail!(Unfit(format!(
+                "{folder} gives an embedding of each token and none of a text, for late interaction; `planish run` gives its \
+                 outputs"
+            ))),
             Task::FeatureExtraction => {
                 let output = of(OutputRole::HiddenStates).map(|output| output.value.name.clone()).ok_or_else(|| {
                     Unfit(format!(
@@ -122,11 +127,10 @@ impl Head {
             Task::FillMask => {
                 let tokenizer = TextTokenizer::open(&artifact.folder)?;
                 let mask = mask_token(&tokenizer, &artifact.folder)?;
-                let last = of(OutputRole::Logits).and_then(|output| output.value.dims().last()?.as_constant());
                 // Rows that fill up a vocabulary are no tokens.
                 let vocabulary = match part.padded_logits() {
                     Some(padded) => padded.size,
-                    None => last.and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX),
+                    None => last_size(of(OutputRole::Logits)).unwrap_or(usize::MAX),
                 };
                 let (output, top) = (named(OutputRole::Logits)?, most.unwrap_or(CANDIDATES));
                 Ok(Self::Masks { output, mask, vocabulary, top, tokenizer: Box::new(tokenizer) })
@@ -187,11 +191,16 @@ impl Head {
         bail!(Unfit(format!("-o {path} is a file of vectors, and the artifact predicts {name}; name a .jsonl file")))
     }
 
-    /// The number of tokens of a batch whose scores have so many bytes at most.
-    pub(super) fn bounded(&self, tokens: NonZeroUsize, bytes: usize) -> NonZeroUsize {
-        let Self::Masks { vocabulary, .. } = self else { return tokens };
-        let most = bytes / vocabulary.saturating_mul(size_of::<f32>()).max(1);
-        tokens.min(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))
+    /// A number of tokens or texts, or fewer, so that their scores or vectors have so many bytes at most. A model of sparse
+    /// embeddings has a score of each token for each feature.
+    pub(super) fn bounded(&self, count: NonZeroUsize, bytes: usize) -> NonZeroUsize {
+        let size = match self {
+            Self::Masks { vocabulary, .. } => *vocabulary,
+            Self::Embedding { size, .. } => *size,
+            Self::Score { .. } | Self::Class { .. } | Self::Tokens { .. } | Self::Answer { .. } => return count,
+        };
+        let most = bytes / size.saturating_mul(size_of::<f32>()).max(1);
+        count.min(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))
     }
 
     /// The names of the texts: those that are given, or those of the file that are usual.
@@ -227,8 +236,12 @@ fn guessed(outputs: &[Output]) -> Option<Task> {
 
 /// The number of classes: the last size of the logits, or the number of labels with names.
 fn classes(config: &Config, logits: Option<&Output>) -> Option<usize> {
-    let size = logits.and_then(|logits| logits.value.dims().last()?.as_constant());
-    size.and_then(|size| usize::try_from(size).ok()).or(config.label_count())
+    last_size(logits).or(config.label_count())
+}
+
+/// The last size of an output, where the model fixes it.
+fn last_size(output: Option<&Output>) -> Option<usize> {
+    usize::try_from(output?.value.dims().last()?.as_constant()?).ok()
 }
 
 /// The embeddings of a model that gives vectors of tokens only: pooled here as the files of the sentence-transformers library
@@ -263,5 +276,6 @@ fn pooled(
     warn(&format!(
         "{folder} gives vectors of tokens, and no embedding of a text: it is {how} here{scaled}, computed outside of the graph"
     ));
-    Ok(Head::Embedding { output, pooling, normalizes: settings.normalizes, features: settings.truncate_dim })
+    let (normalizes, features) = (settings.normalizes, settings.truncate_dim);
+    Ok(Head::Embedding { output, pooling, normalizes, features, size: 0 })
 }

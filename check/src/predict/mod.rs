@@ -44,6 +44,10 @@ const GPU_TOKENS: usize = 1 << 14;
 /// The most bytes of the scores of a batch, where each token has a score for each token of the vocabulary.
 const SCORES_BYTES: usize = 256 << 20;
 
+/// The most texts of a chunk, and the most bytes of the vectors of one.
+const CHUNK_TEXTS: usize = 4096;
+const CHUNK_BYTES: usize = 64 << 20;
+
 /// How predictions are made.
 #[derive(Clone, Debug, Default)]
 pub struct PredictOptions {
@@ -165,6 +169,7 @@ pub fn predict(
     let chunk_options = ChunkOptions {
         batch_tokens: head
             .bounded(options.batch_tokens.unwrap_or_else(|| usual_tokens(runs_on.is_on_gpu(), options)), SCORES_BYTES),
+        texts: head.bounded(NonZeroUsize::MIN.saturating_add(CHUNK_TEXTS - 1), CHUNK_BYTES),
         prompt,
         lower_case: embeds && settings.lower_case,
         trims: embeds && settings.is_there,

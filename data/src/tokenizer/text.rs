@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_files::Kind;
-use tokenizers::{DecodeStreamError, PostProcessor, Tokenizer, TruncationParams};
+use tokenizers::{DecodeStreamError, PostProcessor, PostProcessorWrapper, Tokenizer, TruncationParams};
 
 use super::guard::{Bounds, caught, watched};
 
@@ -80,6 +80,12 @@ impl TextTokenizer {
         tokenizer.with_truncation(Some(truncation)).map_err(|e| anyhow!("{}: {e}", self.path))?;
         self.longest = Some(length);
         Ok(self)
+    }
+
+    /// The same without the special tokens that it puts around a text.
+    pub(crate) fn bare(mut self) -> Self {
+        Arc::make_mut(&mut self.tokenizer).with_post_processor(None::<PostProcessorWrapper>);
+        self
     }
 
     /// The ids of a text, with the special tokens that the tokenizer puts around it or, where
