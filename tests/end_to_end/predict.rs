@@ -10,9 +10,7 @@ use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 
 use crate::evaluate::{IDS, LINES, evaluated, graph, interpreted};
-use crate::support::{
-    Done, Draft, contents, golden, planish, planish_compile, scratch, tensors, text, write_tokenizer,
-};
+use crate::support::{Done, Draft, golden, planish, planish_compile, scratch, tensors, text, write_tokenizer};
 
 /// The number of tokens of the tables and tokenizers here.
 const TOKENS: i64 = 131;
@@ -279,7 +277,7 @@ fn vectors_of_tokens_are_pooled() {
 fn sentence_models_embed_by_their_graphs() {
     let folder = scratch();
     let model = folder.path().join("model");
-    for name in contents(&golden("bert-sentence")).keys() {
+    for name in ["config.json", "model.safetensors", "modules.json", "1_Pooling/config.json"] {
         let path = model.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::copy(golden("bert-sentence").join(name), path).unwrap();
