@@ -21,9 +21,9 @@ use super::{RunOn, note, print, print_json, warn};
 /// The artifact runs on its runtime, as for `verify`. The source runs in float32 on ONNX Runtime, compiled into temporary
 /// files. Both take the same batches. Padding has no part in any figure. The report depends on the task.
 ///
-/// Feature extraction: the cosine of a text's two embeddings, mean and least, and the share of texts whose nearest other
-/// text stays the same. The embedding is the mean of last_hidden_state over the tokens, or what 1_Pooling/config.json
-/// beside the source says, scaled to length 1.
+/// Embeddings: the cosine of a text's two embeddings, mean and least, and the share of texts whose nearest other
+/// text stays the same. The embedding is sentence_embedding of a sentence model, else the mean of last_hidden_state over
+/// the tokens, or what 1_Pooling/config.json beside the source says, scaled to length 1.
 ///
 /// Classification of texts, tokens or images, masked tokens, answers: the share of predictions that have the same label on
 /// top, the mean divergence (Kullback-Leibler, of the artifact from the source, in nats), and the cosine of the logits.
