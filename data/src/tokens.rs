@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use planish_artifact::manifest::Input;
 use planish_eval::Tensor;
-use planish_ir::{DType, Dim, InputRole};
+use planish_ir::{DType, InputRole};
 use planish_models::Task;
 
 use super::pieces::{Document, Piece, all, piece, pieces};

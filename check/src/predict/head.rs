@@ -138,6 +138,10 @@ impl Head {
             Task::TextGeneration | Task::Text2TextGeneration => {
                 bail!(Unfit(format!("{folder} generates text: planish generate {folder}")))
             }
+            Task::MultipleChoice => bail!(Unfit(format!(
+                "{folder} chooses one of several texts, and a prediction is of one text or a pair; `planish run` takes ids as a \
+                 tensor"
+            ))),
             Task::ImageClassification => bail!(Unfit(format!(
                 "{folder} classifies images, and predictions are of texts: feature-extraction, text-classification, \
                  token-classification, question-answering and fill-mask; `planish run` takes pixels as a tensor"

@@ -55,9 +55,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     }
     let kernel = kernel(b.config)?;
     let types = bert::token_types(b)?;
-    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed());
-    let attention_mask = b.input(names::ATTENTION_MASK, 2);
-    let token_type_ids = b.input(names::TOKEN_TYPES, types.signed());
+    let input_ids = b.input(names::INPUT_IDS, s.vocabulary.signed())?;
+    let attention_mask = b.input(names::ATTENTION_MASK, 2)?;
+    let token_type_ids = b.input(names::TOKEN_TYPES, types.signed())?;
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
     let types = b.embedding(token_type_ids, "embeddings.token_type_embeddings", types, s.hidden)?;
