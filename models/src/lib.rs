@@ -29,8 +29,9 @@ mod task;
 
 pub use architecture::Architecture;
 pub use architectures::ARCHITECTURES;
+pub use checkpoint::companions::{COMPANIONS, companions};
 pub use checkpoint::safetensors::{MAX_HEADER_BYTES, StoredTensor, WeightFile};
-pub use checkpoint::{COMPANIONS, Checkpoint, SourceFile, companions};
+pub use checkpoint::{Checkpoint, SourceFile};
 pub use error::ModelError;
 pub use load::{IdRange, LengthDependence, LoadOptions, Loaded, Part, load};
 pub use sentence::{Pooling, UnknownPooling};

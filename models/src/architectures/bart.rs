@@ -206,7 +206,7 @@ fn labels(b: &mut Builder<'_>, s: &Settings, shared: &Shared, task: Task) -> Res
             let logits = b.linear(active, &format!("{CLASSIFIER}.out_proj"), labels, s.hidden)?;
             b.give(names::LOGITS, logits);
         }
-        Task::QuestionAnswering => heads::answer(b, s.hidden, x, "qa_outputs")?,
+        Task::QuestionAnswering => heads::span(b, s.hidden, x, "qa_outputs", Size::derived(2, "start and end"))?,
         _ => return Err(ARCHITECTURE.without(task)),
     }
     b.tensors.leave("lm_head");

@@ -1,15 +1,16 @@
 //! Nyströmformer (Xiong et al. 2021, arXiv:2102.03902), as `transformers/models/nystromformer` has it where there are as many
 //! landmarks as tokens of a segment: BERT with attention to all tokens, and a convolution of the values beside it.
 
-use planish_ir::ops::{Conv, Slice};
+use planish_ir::ops::{Conv, Slice, UnaryKind};
 use planish_ir::{Dim, Shape, ValueId};
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::bert::{self, Defaults, LAYER};
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
+use crate::layers::activation::Activation;
 use crate::layers::attention::attention;
-use crate::layers::builder::{BATCH, Builder, SEQUENCE};
+use crate::layers::builder::{Builder, SEQUENCE};
 use crate::layers::dense::Forms;
 use crate::layers::encoder::{self, Settings};
 use crate::layers::heads::{Pooling, TextHeads};
@@ -25,7 +26,14 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     only: &[encoder::NO_DECODER, Only::Off("inv_coeff_init_option")],
     irrelevant_keys: &[],
     // Buffers, then heads of other tasks.
-    unused_tensors: &["embeddings.position_ids", "embeddings.token_type_ids", "cls.", "classifier.", "qa_outputs."],
+    unused_tensors: &[
+        "embeddings.position_ids",
+        "embeddings.token_type_ids",
+        "cls.",
+        "pre_classifier.",
+        "classifier.",
+        "qa_outputs.",
+    ],
     build,
     ..bert::ARCHITECTURE
 };
@@ -69,7 +77,8 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     }
     let classifier = Pooling::Dense("classifier.dense", s.activation);
     let bert = TextHeads::bert(s.activation);
-    let heads = TextHeads { pooler: None, sequence: (classifier, "classifier.out_proj"), ..bert };
+    let choice = Some(Pooling::Dense("pre_classifier", Activation::Unary(UnaryKind::Relu)));
+    let heads = TextHeads { pooler: None, sequence: (classifier, "classifier.out_proj"), choice, ..bert };
     heads.finish(b, &s.head_sizes(), x, task)?;
     Ok(s.properties(s.positions.value))
 }
@@ -109,7 +118,7 @@ fn attend(
     let heads = s.attention_heads();
     let attended = b.emit(attention([q?, k?, v], heads, s.scores(), mask), &format!("{path}.attention"))?;
     let Some(kernel) = kernel else { return Ok(attended) };
-    let (batch, length) = (Dim::symbol(BATCH), Dim::symbol(SEQUENCE));
+    let (batch, length) = (b.texts(), Dim::symbol(SEQUENCE));
     let [count, size] = [heads.queries, heads.size].map(|d| Dim::from(d.signed()));
     let apart = b.reshape(v, [batch.clone(), length.clone(), count, size.clone()], &at("values"))?;
     let by_head = b.transpose(apart, &[0, 2, 1, 3], &at("values.by_head"))?;

@@ -1,6 +1,7 @@
 //! The files of a checkpoint: one weight file or several shards, `config.json` and what belongs
 //! beside it.
 
+pub(crate) mod companions;
 pub(crate) mod config;
 pub(crate) mod config_keys;
 pub(crate) mod files;
@@ -20,6 +21,7 @@ use planish_files::Kind;
 use planish_ir::WeightSource;
 use serde_json::{Map, Value};
 
+use self::companions::companions;
 use self::gguf::Gguf;
 use self::refusals::{find_weights, no_config, not_there, other_file};
 use self::safetensors::{StoredTensor, WeightFile};
@@ -30,45 +32,6 @@ pub(crate) const CONFIG: &str = "config.json";
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const INDEX_SUFFIX: &str = ".safetensors.index.json";
-
-/// Files that belong to a model and go into an artifact unchanged.
-pub const COMPANIONS: &[&str] = &[
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "tokenizer.model",
-    "preprocessor_config.json",
-    "processor_config.json",
-    // Of sentence-transformers.
-    "modules.json",
-    "config_sentence_transformers.json",
-    "sentence_bert_config.json",
-    "sentence_roberta_config.json",
-    "sentence_distilbert_config.json",
-    "sentence_camembert_config.json",
-    "sentence_albert_config.json",
-    "sentence_xlm-roberta_config.json",
-    "sentence_xlnet_config.json",
-];
-
-/// The files of a model's folder that belong into an artifact unchanged, by their names in both: configurations, tokenizers, and
-/// the files of the modules of a sentence model.
-#[must_use]
-pub fn companions(folder: &Path) -> Vec<String> {
-    let of_modules = sentence::files_of_modules(folder);
-    let all = COMPANIONS.iter().map(|name| (*name).to_owned()).chain(of_modules);
-    all.filter(|name| folder.join(name).is_file()).collect()
-}
 
 /// A file that a model is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -187,6 +187,17 @@ impl<'a> Tensors<'a> {
 
     /// Tensors of as many rows each, joined along their first axis; the origin is that of the first one.
     fn take_joined(&mut self, parts: &[String], shape: &[Size]) -> Result<(Weight, Origin), ModelError> {
+        let stored = |part: &String| Some(self.checkpoint.tensor(&self.find(part)?)?.1.shape.clone());
+        let shapes: Vec<Vec<usize>> = parts.iter().filter_map(stored).collect();
+        if let Some(first) = shapes.first() {
+            let rows = shapes.iter().filter_map(|shape| shape.first()).sum();
+            let found: Vec<usize> = std::iter::once(rows).chain(first.iter().skip(1).copied()).collect();
+            check_shape(&found, shape).map_err(|message| ModelError::Tensor {
+                name: parts.join(", "),
+                path: self.checkpoint.weights_path().to_owned(),
+                message: format!("joined, {message}"),
+            })?;
+        }
         let mut of_part = shape.to_vec();
         if let Some(rows) = of_part.first_mut() {
             *rows = Size::derived(rows.value / parts.len().max(1), rows.key);
@@ -268,9 +279,10 @@ impl<'a> Tensors<'a> {
         ModelError::MissingTensor { name: wanted, path: self.checkpoint.weights_path().to_owned(), hint }
     }
 
-    /// Takes the tensors of a module as used, of a head that the task does not need.
+    /// Takes a tensor, or those of a module, as used: those of a head that the task does not need.
     pub(crate) fn leave(&mut self, module: &str) {
-        let is_of = |name: &&str| name.strip_prefix(module).is_some_and(|rest| rest.starts_with('.'));
+        let is_of =
+            |name: &&str| name.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
         self.used.extend(self.checkpoint.tensor_names().filter(is_of).map(str::to_owned));
     }
 

@@ -125,9 +125,9 @@ impl Decoder {
         })
     }
 
-    /// Lets each token see those after it too, as a key of the configuration says, with windows of the sizes that layers have.
+    /// Lets each token see those after it too, as a key of the configuration says.
     pub(crate) fn sees_both_sides(&mut self, b: &Builder<'_>, key: &'static str) -> Result<(), ModelError> {
-        (self.causal, self.wider) = (false, 0);
+        self.causal = false;
         refuse_generation(b, key, self.task)
     }
 
@@ -159,7 +159,7 @@ impl Decoder {
         tokens: Classifier,
         score: impl FnOnce(&Self, &mut Builder<'_>, ValueId) -> Result<ValueId, ModelError>,
     ) -> Result<Properties, ModelError> {
-        let pad_token_id = b.config.any_token("pad_token_id", self.vocabulary);
+        let pad_token_id = padding(b, self.vocabulary)?;
         let (max_positions, vocab_size) = (Some(self.positions.value), Some(self.vocabulary.value));
         if self.task != Task::TextGeneration {
             b.tensors.leave(HEAD);
@@ -184,7 +184,8 @@ impl Decoder {
                 Classifier::Generic if self.token_bias => heads::classify(b, hidden, x, SCORE)?,
                 Classifier::Generic => heads::classify_without_bias(b, hidden, x, SCORE)?,
             },
-            Task::QuestionAnswering => heads::answer(b, hidden, x, "qa_outputs")?,
+            // Whatever `num_labels` is.
+            Task::QuestionAnswering => heads::span(b, hidden, x, "qa_outputs", Size::derived(2, "start and end"))?,
             Task::FillMask
             | Task::MultipleChoice
             | Task::SentenceSimilarity
@@ -204,6 +205,33 @@ pub(crate) enum Classifier {
     Generic,
     /// `classifier`.
     Own,
+}
+
+/// The ids of padding of configurations that do not name one, as the classes of the transformers library have them.
+const PADDING: &[(&str, i64)] = &[
+    ("cohere", 0),
+    ("ernie4_5", 0),
+    ("gemma", 0),
+    ("gemma2", 0),
+    ("gemma3_text", 0),
+    ("glm4", 151_329),
+    ("helium", 3),
+    ("olmo2", 1),
+    ("olmo3", 1),
+    ("opt", 1),
+    ("phi3", 32_000),
+    ("smollm3", 128_004),
+];
+
+/// The id of padding, where there is one: null says that there is none.
+fn padding(b: &Builder<'_>, vocabulary: Size) -> Result<Option<i64>, ModelError> {
+    const KEY: &str = "pad_token_id";
+    if b.config.get(KEY).is_some() || b.config.is_null(KEY) {
+        return Ok(b.config.any_token(KEY, vocabulary));
+    }
+    let model_type = b.config.text("model_type", "")?;
+    let usual = PADDING.iter().find(|(name, _)| *name == model_type).map(|(_, id)| *id);
+    Ok(usual.filter(|id| *id < vocabulary.signed()))
 }
 
 /// The module that scores labels.
@@ -236,7 +264,10 @@ impl Text for Decoder {
             let scores = Scores { window: scores.window.map(|window| window + self.wider), ..scores };
             if let Some(sinks) = scores.sinks {
                 if !self.causal {
-                    return Err(b.config.error(format!("`{CAUSAL}` is false: that is not supported with sinks")));
+                    return Err(b.config.error(format!(
+                        "`{CAUSAL}` is false: attention with sinks is supported where a token sees only those before it; take a model \
+                         without `{CAUSAL}`"
+                    )));
                 }
                 let keys = Keys { past: None, mask: self.mask };
                 return Ok(sinks::attend(b, qkv, keys, self.heads, scores, sinks, module)?[0]);

@@ -80,6 +80,17 @@ pub(crate) fn answer(b: &mut Builder<'_>, hidden: Size, x: ValueId, module: &str
     if labels.value != 2 {
         return Err(b.config.error(format!("question answering has 2 labels, start and end, but {labels}")));
     }
+    span(b, hidden, x, module, labels)
+}
+
+/// The same by a layer of two outputs, whatever the configuration says of labels.
+pub(crate) fn span(
+    b: &mut Builder<'_>,
+    hidden: Size,
+    x: ValueId,
+    module: &str,
+    labels: Size,
+) -> Result<(), ModelError> {
     let logits = b.linear(x, module, labels, hidden)?;
     let split = Split { x: logits, axis: 2, sizes: vec![1, 1] };
     let halves = b.graph.emit(split, &format!("{module}.split"), Origin::Module(module.into()))?;

@@ -3,6 +3,7 @@
 //! model gives for each token only.
 
 mod build;
+mod checks;
 mod configuration;
 mod m3;
 mod pooling;

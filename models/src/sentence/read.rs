@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use planish_files::Kind as FileKind;
 use serde_json::{Map, Value};
 
+use super::checks::{check_model, check_weights};
 use super::configuration::Configuration;
 use super::splade::Splade;
 use super::{Dense, Feature, Kind, Mode, Module, Modules, m3};
 use crate::architectures::model2vec;
-use crate::checkpoint::config::{MAX_SIZE, Size, brief, is_off};
+use crate::checkpoint::config::{MAX_SIZE, Size, is_off};
 use crate::checkpoint::files::read_object;
 use crate::checkpoint::{CONFIG, is_plain_name, torch_linear};
 use crate::layers::activation::Activation;
@@ -21,7 +22,7 @@ pub(crate) const MODULES: &str = "modules.json";
 /// What the library says of the whole: the kind of model, prompts, and how vectors are compared.
 const SETTINGS: &str = "config_sentence_transformers.json";
 /// The weights of a module, in its folder.
-const WEIGHTS: &str = "model.safetensors";
+pub(super) const WEIGHTS: &str = "model.safetensors";
 
 /// The beginnings of the paths of the classes of the libraries that are followed.
 const LIBRARIES: [&str; 2] = ["sentence_transformers.", PYLATE];
@@ -29,9 +30,6 @@ const PYLATE: &str = "pylate.";
 
 /// The classes of modules that come first, with the model of the transformers library.
 const MODELS: &[&str] = &["Transformer", "MLMTransformer"];
-
-/// What the library says of the model.
-const OF_MODEL: &str = "sentence_bert_config.json";
 
 /// The class of a first module that is a table of vectors, without a model of the transformers library.
 const STATIC: &str = "StaticEmbedding";
@@ -267,45 +265,6 @@ pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Option<Listed>, ModelError
     Ok(Some(Listed { modules: Modules { list }, warnings }))
 }
 
-/// Refuses a model of which modules read another output than those of tokens, or scores of words with `is_sparse`; returns what
-/// of its settings counts for nothing here.
-fn check_model(folder: &Path, is_sparse: bool) -> Result<Option<String>, ModelError> {
-    let path = folder.join(OF_MODEL);
-    if !path.is_file() {
-        return Ok(None);
-    }
-    let config = read_object(&path, &FileKind::SETTINGS)?;
-    let texts = config.get("modality_config").and_then(|config| config.get("text"));
-    let output = if is_sparse { "logits" } else { "last_hidden_state" };
-    for (key, usual) in [("method", "forward"), ("method_output_name", output)] {
-        match texts.and_then(|texts| texts.get(key)) {
-            Some(value) if value != usual => {
-                let message = format!("`{key}` of texts is {}: modules here read \"{usual}\" only", brief(value));
-                return Err(ModelError::File { path, message });
-            }
-            _ => {}
-        }
-    }
-    let other = ["config_args", "config_kwargs", "model_args", "model_kwargs"];
-    let other: Vec<&str> =
-        other.into_iter().filter(|key| config.get(*key).is_some_and(|value| !is_off(value))).collect();
-    Ok((!other.is_empty()).then(|| format!("{}: ignored keys: {}", path.display(), other.join(", "))))
-}
-
-/// Refuses a module whose weights are not there in the form that is read.
-fn check_weights(root: &Path, entry: &Entry) -> Result<(), ModelError> {
-    let path = root.join(&entry.path).join(WEIGHTS);
-    if path.is_file() {
-        return Ok(());
-    }
-    let message = format!(
-        "this file of the module `{}` is missing; where there is a pytorch_model.bin in its place, write it once where torch is \
-         installed: safetensors.torch.save_file(torch.load(\"pytorch_model.bin\", weights_only=True), \"{WEIGHTS}\")",
-        entry.full
-    );
-    Err(ModelError::File { path, message })
-}
-
 /// The modules of a checkpoint of ColBERT (Khattab and Zaharia 2020, arXiv:2004.12832) as its authors' code writes it, with a
 /// projection of tokens among the weights of the model; none of another one.
 fn late_interaction(checkpoint: &Checkpoint) -> Result<Vec<Module>, ModelError> {
@@ -352,14 +311,14 @@ fn module(
     Ok(Some(match entry.class.as_str() {
         "Pooling" => Kind::Pooling { features: Some(file.needed(&WIDTH)?), modes: file.modes(warnings)? },
         "Dense" => {
-            check_weights(root, entry)?;
+            check_weights(&root.join(&entry.path).join(WEIGHTS), &entry.full)?;
             // PyLate's projection is of tokens, without a key that says so.
             let tokens = is_of_tokens || entry.full.starts_with(PYLATE);
             Kind::Dense(dense(file, if tokens { Feature::Tokens } else { Feature::Sentence })?)
         }
         "Normalize" => Kind::Normalize(file.features(Feature::Sentence)?),
         "LayerNorm" => {
-            check_weights(root, entry)?;
+            check_weights(&root.join(&entry.path).join(WEIGHTS), &entry.full)?;
             Kind::LayerNorm(file.needed(&["dimension"])?)
         }
         "SpladePooling" => Kind::Splade(Splade {

@@ -128,6 +128,7 @@ fn one_of_several_texts_is_chosen() {
         ("mobilebert", &["classifier"]),
         ("modernbert", &["head.dense", "head.norm", "classifier"]),
         ("mpnet", pooled),
+        ("nystromformer", &["pre_classifier", "classifier"]),
         ("rembert", &["classifier"]),
         ("roberta-mlm", pooled),
         ("roformer", &["classifier"]),

@@ -105,6 +105,49 @@ proptest! {
     }
 
     #[test]
+    fn files_of_a_sentence_model(
+        class in prop::sample::select(vec!["Pooling", "Dense", "Normalize", "LayerNorm", "SpladePooling", "MultiVectorMask"]),
+        key in prop::sample::select(vec![
+            "embedding_dimension", "pooling_mode", "pooling_mode_max_tokens", "in_features", "out_features", "bias",
+            "activation_function", "module_input_name", "dimension", "pooling_strategy", "skiplist_words",
+        ]),
+        values in prop::collection::vec(json_value(), 4),
+        replaces in 0usize..4,
+    ) {
+        let folder = Draft::of("bert").write();
+        let write = |name: &str, value: &Value| fs::write(folder.path().join(name), value.to_string()).unwrap();
+        let of = |class: &str| format!("sentence_transformers.models.{class}");
+        let mut modules = json!([{"type": of("Transformer"), "path": ""}, {"type": of(class), "path": "1_Module"}]);
+        fs::create_dir(folder.path().join("1_Module")).unwrap();
+        let mut config = json!({"embedding_dimension": 48, "in_features": 48, "out_features": 3, "dimension": 48});
+        config[key] = values[0].clone();
+        match replaces {
+            0 => modules[1]["path"] = values[1].clone(),
+            1 => modules = values[1].clone(),
+            2 => config = values[1].clone(),
+            _ => {}
+        }
+        write("modules.json", &modules);
+        write("1_Module/config.json", &config);
+        write("config_sentence_transformers.json", &json!({"truncate_dim": values[2], "model_type": values[3]}));
+        fs::write(folder.path().join("1_Module/model.safetensors"), with_header(&values[2], 64)).unwrap();
+        match load_path(folder.path(), LoadOptions::default()) {
+            Ok(model) => model.parts.iter().for_each(|part| planish_ir::verify(&part.graph).unwrap()),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+
+    #[test]
+    fn bytes_of_a_layer_of_torch(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let folder = Draft::of("bert").write();
+        for name in ["sparse_linear.pt", "colbert_linear.pt"] {
+            fs::write(folder.path().join(name), &bytes).unwrap();
+        }
+        let error = load_path(folder.path(), LoadOptions::default()).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("sparse_linear.pt"), "{error}");
+    }
+
+    #[test]
     fn a_golden_with_a_byte_of_its_header_changed(at in 0usize..5000, byte in any::<u8>()) {
         let folder = Draft::of("bert").write();
         let path = folder.path().join("model.safetensors");

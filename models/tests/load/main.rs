@@ -29,6 +29,7 @@ mod refusals;
 mod relatives;
 mod rope;
 mod sentence;
+mod sentence_tables;
 mod seq2seq;
 mod shared_tensors;
 mod sizes;

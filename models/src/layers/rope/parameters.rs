@@ -289,8 +289,8 @@ fn pairs(parameters: &Parameters<'_>, size: Size, default: Option<f64>) -> Resul
     let part = parameters.number(KEY)?.unwrap_or(part);
     if default.is_none() && part != 1.0 {
         return Err(parameters.config.error(format!(
-            "`{KEY}` is {part}, but all of a head turns in this architecture, and the transformers library ignores the \
-             key; remove it to export what that library computes"
+            "`{KEY}` is {part}, but all of a head turns in this architecture; remove the key, which the transformers library \
+             ignores here unless frequencies are scaled"
         )));
     }
     // Beyond 1, more features would turn than there are.

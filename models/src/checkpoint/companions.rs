@@ -1,0 +1,44 @@
+//! The files beside a model that an artifact takes over.
+
+use std::path::Path;
+
+use crate::sentence;
+
+/// Files that belong to a model and go into an artifact unchanged.
+pub const COMPANIONS: &[&str] = &[
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+    "preprocessor_config.json",
+    "processor_config.json",
+    // Of sentence-transformers.
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+];
+
+/// The files of a model's folder that belong into an artifact unchanged, by their names in both: configurations, tokenizers, and
+/// the files of the modules of a sentence model.
+#[must_use]
+pub fn companions(folder: &Path) -> Vec<String> {
+    let of_modules = sentence::files_of_modules(folder);
+    let all = COMPANIONS.iter().map(|name| (*name).to_owned()).chain(of_modules);
+    all.filter(|name| folder.join(name).is_file()).collect()
+}
