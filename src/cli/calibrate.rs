@@ -86,7 +86,7 @@ pub(super) struct Arguments {
     /// The task of the model, as for `compile` [default: the task in config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
-    /// How tokens become the vector of a text, where no modules.json says it: mean, cls, lasttoken,normalize ...
+    /// How tokens become the vector of a text without modules.json, e.g. cls,normalize
     #[arg(long, value_name = "MODE")]
     pooling: Option<Pooling>,
     /// Turn warnings into errors

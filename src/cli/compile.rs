@@ -42,10 +42,10 @@ pub(super) struct Arguments {
     /// [default: ort]
     #[arg(long, value_name = "TARGET", value_parser = backend)]
     target: Option<&'static Backend>,
-    /// The task, such as text-classification [default: that of modules.json or config.json]
+    /// The task, such as fill-mask [default: that of modules.json or config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
-    /// How tokens become the vector of a text, where no modules.json says it: mean, cls, lasttoken,normalize ...
+    /// How tokens become the vector of a text without modules.json, e.g. cls,normalize
     #[arg(long, value_name = "MODE")]
     pooling: Option<Pooling>,
     /// The ONNX opset, 17 to 28 [default: 20, and more where needed]

@@ -189,7 +189,7 @@ impl<'a> Tensors<'a> {
     fn take_joined(&mut self, parts: &[String], shape: &[Size]) -> Result<(Weight, Origin), ModelError> {
         let stored = |part: &String| Some(self.checkpoint.tensor(&self.find(part)?)?.1.shape.clone());
         let shapes: Vec<Vec<usize>> = parts.iter().filter_map(stored).collect();
-        if let Some(first) = shapes.first() {
+        if let Some(first) = shapes.first().filter(|_| shapes.len() == parts.len()) {
             let rows = shapes.iter().filter_map(|shape| shape.first()).sum();
             let found: Vec<usize> = std::iter::once(rows).chain(first.iter().skip(1).copied()).collect();
             check_shape(&found, shape).map_err(|message| ModelError::Tensor {

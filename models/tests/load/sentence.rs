@@ -252,6 +252,7 @@ fn what_no_graph_can_follow_is_refused_or_named() {
     assert_says(&error(&early), &["`sentence_embedding`, which no module before it gives"]);
     let other = json!({"in_features": 48, "out_features": 3, "activation_function": "my.code.Swoosh"});
     let other = model(&[(pooling, width.clone()), ("sentence_transformers.models.Dense", other)]);
+    weights(other.path(), "2_Dense", &[("linear.weight", &[3, WIDTH]), ("linear.bias", &[3])]);
     assert_says(&error(&other), &["`activation_function` is \"my.code.Swoosh\""]);
     let prompt = model(&[(pooling, json!({"embedding_dimension": WIDTH, "include_prompt": false, "novelty": 3}))]);
     let warnings = load_path(prompt.path(), LENIENT).unwrap().warnings.join("\n");
