@@ -187,19 +187,15 @@ impl<'a> Tensors<'a> {
 
     /// Tensors of as many rows each, joined along their first axis; the origin is that of the first one.
     fn take_joined(&mut self, parts: &[String], shape: &[Size]) -> Result<(Weight, Origin), ModelError> {
-        let stored = |part: &String| Some(self.checkpoint.tensor(&self.find(part)?)?.1.shape.clone());
-        let shapes: Vec<Vec<usize>> = parts.iter().filter_map(stored).collect();
-        if let Some(first) = shapes.first().filter(|_| shapes.len() == parts.len()) {
-            let rows = shapes.iter().filter_map(|shape| shape.first()).sum();
-            let found: Vec<usize> = std::iter::once(rows).chain(first.iter().skip(1).copied()).collect();
-            check_shape(&found, shape).map_err(|message| ModelError::Tensor {
-                name: parts.join(", "),
-                path: self.checkpoint.weights_path().to_owned(),
-                message: format!("joined, {message}"),
-            })?;
-        }
         let mut of_part = shape.to_vec();
         if let Some(rows) = of_part.first_mut() {
+            if !rows.value.is_multiple_of(parts.len()) {
+                return Err(ModelError::Tensor {
+                    name: parts.join(", "),
+                    path: self.checkpoint.weights_path().to_owned(),
+                    message: format!("{rows} rows are not those of {} tensors of one size", parts.len()),
+                });
+            }
             *rows = Size::derived(rows.value / parts.len().max(1), rows.key);
         }
         let taken = parts.iter().map(|part| self.take(&[part], &of_part)).collect::<Result<Vec<_>, _>>()?;
