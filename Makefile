@@ -43,6 +43,7 @@ QUANTIZATION := .deps/bench-quant
 TENSORRT := .deps/compat-tensorrt
 WEIGHTS := .deps/bench-weights
 RAY := .deps/ray
+TRANSFORMERS_JS := .deps/compat-transformers-js
 GOLDENS = $(dir $(wildcard fixtures/goldens/*/io.safetensors)) $(MINILM):fixtures/minilm/io.safetensors
 DECODERS = $(dir $(shell grep -lE '(CausalLM|LMHeadModel)"' fixtures/goldens/*/config.json))
 
@@ -166,7 +167,7 @@ demo: deps build ## compile the trained MiniLM for ONNX Runtime, verify it, buil
 
 # What users load artifacts with, in Python (3.11 or newer): each library's own reader and its pinned versions.
 .PHONY: compat
-compat: compat-onnx compat-onnx-1.31 compat-genai compat-optimum compat-sentence compat-tensorrt ## hold compiled models against stored outputs by all that follow
+compat: compat-onnx compat-onnx-1.31 compat-genai compat-optimum compat-sentence compat-transformers-js compat-tensorrt ## hold compiled models against stored outputs by all that follow
 
 .PHONY: compat-onnx
 compat-onnx: deps build $(COMPAT)/.installed ## ... by the Python packages of ONNX and ONNX Runtime
@@ -189,6 +190,18 @@ compat-optimum: deps build $(OPTIMUM)/.installed ## ... by Optimum's classes (in
 .PHONY: compat-sentence
 compat-sentence: deps build $(OPTIMUM)/.installed ## ... by sentence-transformers, with its own pooling and with the graph's
 	HF_HUB_OFFLINE=1 $(OPTIMUM)/bin/python -W ignore tests/compat/check_sentence.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt
+
+.PHONY: compat-transformers-js
+compat-transformers-js: deps build $(TRANSFORMERS_JS)/.installed ## ... by Transformers.js in Node: its pipeline for embeddings
+	$(PLANISH) compile $(MINILM) -o $(TRANSFORMERS_JS)/minilm --target onnx --force
+	$(PLANISH) embed $(TRANSFORMERS_JS)/minilm --data fixtures/data/sentences.txt -o $(TRANSFORMERS_JS)/vectors.jsonl
+	node tests/compat/check_transformers_js.mjs $(TRANSFORMERS_JS) $(TRANSFORMERS_JS)/minilm fixtures/data/sentences.txt $(TRANSFORMERS_JS)/vectors.jsonl
+
+# Without the scripts of packages: one of them downloads libraries for GPUs.
+$(TRANSFORMERS_JS)/.installed:
+	rm -rf $(TRANSFORMERS_JS) && mkdir -p $(TRANSFORMERS_JS) && echo '{"private": true}' > $(TRANSFORMERS_JS)/package.json
+	npm install --prefix $(TRANSFORMERS_JS) --ignore-scripts --no-audit --no-fund --silent --save-exact @huggingface/transformers@4.3.1
+	touch $@
 
 .PHONY: compat-tensorrt
 compat-tensorrt: deps build $(TENSORRT)/.installed ## ... by NVIDIA's Python bindings of TensorRT-RTX, which build the same engines
