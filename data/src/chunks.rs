@@ -10,10 +10,12 @@ use planish_artifact::chain::Chain;
 use planish_artifact::manifest::Input;
 use planish_eval::Tensor;
 use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde_json::Value;
 
 use super::pieces::{Piece, Span};
 use super::texts::{Sample, Text, TextFile};
+use super::tokenizer::TextTokenizer;
 use super::tokens::{Encoded, Tokens};
 use super::{Content, DataOptions, Dataset, TextModel, fixed_batch};
 
@@ -43,6 +45,8 @@ pub struct ChunkOptions {
     pub trims: bool,
     /// Whether the texts are kept, with the ids and the places of their tokens.
     pub keeps_texts: bool,
+    /// How many threads tokenize.
+    pub threads: NonZeroUsize,
 }
 
 /// A text that was read.
@@ -77,8 +81,8 @@ pub struct KeptText {
 pub struct TextBatch {
     /// Which texts of the chunk they are, a row each. The inputs may have more rows, where the model fixes their number.
     pub rows: Vec<usize>,
-    /// The number of columns of token ids.
-    pub width: usize,
+    /// The number of their tokens with padding, that of rows which are run only to fill a batch included.
+    pub padded_tokens: usize,
     /// The inputs, complete and checked.
     pub inputs: Vec<(String, Tensor)>,
 }
@@ -101,6 +105,7 @@ pub struct Chunks<'a> {
     longest: Option<usize>,
     shape: BatchShape,
     options: ChunkOptions,
+    pool: ThreadPool,
 }
 
 /// How large batches are.
@@ -172,7 +177,9 @@ impl Dataset {
             width: tokens.width(),
             pads: tokens.masked(),
         };
-        Ok(Chunks { file, tokens, chain, longest: model.longest, shape, options: own })
+        let pool = ThreadPoolBuilder::new().num_threads(own.threads.get()).build();
+        let pool = pool.context("cannot start the threads of the tokenizer")?;
+        Ok(Chunks { file, tokens, chain, longest: model.longest, shape, options: own, pool })
     }
 }
 
@@ -180,6 +187,11 @@ impl Chunks<'_> {
     /// The most tokens of a text.
     pub fn longest(&self) -> usize {
         self.tokens.longest()
+    }
+
+    /// What texts are tokenized with.
+    pub fn tokenizer(&self) -> &TextTokenizer {
+        self.tokens.tokenizer()
     }
 
     /// Whether padding comes before the tokens.
@@ -217,8 +229,18 @@ impl Chunks<'_> {
 
     fn chunk(&self, first: usize, mut samples: Vec<Sample>) -> Result<Chunk> {
         samples.iter_mut().for_each(|sample| self.prepare(&mut sample.text));
-        let pieces = self.pieces(&samples)?;
+        let (texts, pieces) = self.pieces(samples.iter_mut().map(|sample| std::mem::take(&mut sample.text)))?;
         let lengths: Vec<usize> = pieces.iter().map(|piece| piece.ids.len()).collect();
+        // Without a mask, padding would be text.
+        if let Some(width) = self.shape.width.filter(|_| !self.shape.pads)
+            && let Some(at) = lengths.iter().position(|length| *length < width)
+        {
+            bail!(
+                "sample {} has {} tokens; the model takes {width} in each text, and has no mask that tells padding from tokens",
+                first + at + 1,
+                lengths[at]
+            );
+        }
         let batch = |rows: Vec<usize>| {
             let fixed = self.shape.rows.unwrap_or(rows.len());
             // A model of a fixed number of rows runs the last text of a smaller batch again.
@@ -228,10 +250,11 @@ impl Chunks<'_> {
             self.chain.complete(&mut inputs)?;
             self.chain.check(&inputs, self.longest)?;
             let width = self.shape.width.or(rows.iter().map(|at| lengths[*at]).max()).unwrap_or(0);
-            Ok(TextBatch { rows, width, inputs })
+            Ok(TextBatch { rows, padded_tokens: fixed * width, inputs })
         };
         let batches = self.shape.plan(&lengths).into_iter().map(batch).collect::<Result<_>>()?;
-        let texts = samples.into_iter().zip(pieces).map(|(sample, piece)| self.read_text(sample, piece)).collect();
+        let read = samples.into_iter().zip(texts.into_iter().zip(pieces));
+        let texts = read.map(|(sample, (text, piece))| self.read_text(sample, text, piece)).collect();
         Ok(Chunk { first, texts, batches })
     }
 
@@ -250,25 +273,25 @@ impl Chunks<'_> {
     }
 
     /// All texts as token ids; several threads read them.
-    fn pieces(&self, samples: &[Sample]) -> Result<Vec<Piece>> {
+    fn pieces(&self, texts: impl Iterator<Item = Text>) -> Result<(Vec<Text>, Vec<Piece>)> {
         let (mut calls, mut bytes) = (vec![Vec::new()], 0);
-        for sample in samples {
+        for text in texts {
             if bytes >= CALL_BYTES || calls.last().is_some_and(|call: &Vec<Text>| call.len() == CALL_TEXTS) {
                 calls.push(Vec::new());
                 bytes = 0;
             }
-            bytes += sample.text.bytes();
+            bytes += text.bytes();
             if let Some(call) = calls.last_mut() {
-                call.push(sample.text.clone());
+                call.push(text);
             }
         }
-        let read: Vec<Vec<Piece>> = calls.into_par_iter().map(|call| self.tokens.all(call)).collect::<Result<_>>()?;
-        Ok(read.into_iter().flatten().collect())
+        let read = || calls.into_par_iter().map(|call| self.tokens.all(call)).collect::<Result<Vec<_>>>();
+        Ok(self.pool.install(read)?.into_iter().flatten().unzip())
     }
 
-    fn read_text(&self, sample: Sample, piece: Piece) -> ReadText {
+    fn read_text(&self, sample: Sample, text: Text, piece: Piece) -> ReadText {
         let Piece { ids, spans, words, cut, .. } = piece;
-        let (tokens, text) = (ids.len(), sample.text);
+        let tokens = ids.len();
         let kept = self.options.keeps_texts.then_some(KeptText { text, ids, spans, words });
         ReadText { id: sample.id, document: sample.document, tokens, is_cut: cut > 0, kept }
     }
