@@ -37,12 +37,10 @@ pub struct ChunkOptions {
     pub batch_tokens: NonZeroUsize,
     /// The most texts of a chunk.
     pub texts: NonZeroUsize,
-    /// What is put in front of each text.
+    /// What is put in front of each text, or of the first one of each pair.
     pub prompt: String,
-    /// Whether texts are put into lower case.
-    pub lower_case: bool,
-    /// Whether blanks around texts are left out.
-    pub trims: bool,
+    /// Whether a pair or a list of words is an error: an embedding is of one text.
+    pub is_of_one: bool,
     /// Whether the texts are kept, with the ids and the places of their tokens.
     pub keeps_texts: bool,
     /// How many threads tokenize.
@@ -228,7 +226,10 @@ impl Chunks<'_> {
     }
 
     fn chunk(&self, first: usize, mut samples: Vec<Sample>) -> Result<Chunk> {
-        samples.iter_mut().for_each(|sample| self.prepare(&mut sample.text));
+        for (at, sample) in samples.iter_mut().enumerate() {
+            let Self { options: ChunkOptions { prompt, is_of_one, .. }, .. } = self;
+            prepare(&mut sample.text, prompt, *is_of_one).with_context(|| format!("text {}", first + at + 1))?;
+        }
         let (texts, pieces) = self.pieces(samples.iter_mut().map(|sample| std::mem::take(&mut sample.text)))?;
         let lengths: Vec<usize> = pieces.iter().map(|piece| piece.ids.len()).collect();
         // Without a mask, padding would be text.
@@ -258,20 +259,6 @@ impl Chunks<'_> {
         Ok(Chunk { first, texts, batches })
     }
 
-    /// A text as the tokenizer reads it.
-    fn prepare(&self, text: &mut Text) {
-        let Text::One(text) = text else { return };
-        if !self.options.prompt.is_empty() {
-            text.insert_str(0, &self.options.prompt);
-        }
-        if self.options.lower_case {
-            *text = text.to_lowercase();
-        }
-        if self.options.trims && text.trim().len() < text.len() {
-            *text = text.trim().to_owned();
-        }
-    }
-
     /// All texts as token ids; several threads read them.
     fn pieces(&self, texts: impl Iterator<Item = Text>) -> Result<(Vec<Text>, Vec<Piece>)> {
         let (mut calls, mut bytes) = (vec![Vec::new()], 0);
@@ -297,6 +284,30 @@ impl Chunks<'_> {
     }
 }
 
+/// A text as the tokenizer reads it: a prompt comes before it, or before the first one of a pair.
+///
+/// # Errors
+/// When the text is not one, where it has to be, or is a list of words, which has no place for a prompt.
+fn prepare(text: &mut Text, prompt: &str, is_of_one: bool) -> Result<()> {
+    match text {
+        Text::Pair(..) if is_of_one => {
+            bail!("it is a pair of texts, and an embedding is of one; name one with --field")
+        }
+        Text::Words(_) if is_of_one => {
+            bail!(
+                "it is a list, and an embedding is of one text; give each string as a record of its own, or join the words"
+            )
+        }
+        _ if prompt.is_empty() => {}
+        Text::One(text) => text.insert_str(0, prompt),
+        Text::Pair(first, _) => *first = format!("{prompt}{first}").into(),
+        Text::Words(_) => {
+            bail!("it is a list of words, and the prompt `{prompt}` is put in front of a text; join the words")
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -311,6 +322,21 @@ mod tests {
         let large = BatchShape { tokens: 8192, ..SHAPE };
         assert_eq!(large.plan(&[600, 400, 600, 450, 300]), [vec![0, 2, 3], vec![1, 4]], "much shorter texts are apart");
         assert!(SHAPE.plan(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_prompt_is_put_in_front_of_the_first_text() {
+        let prepared = |mut text: Text, prompt: &str, is_of_one: bool| {
+            prepare(&mut text, prompt, is_of_one).map(|()| text).map_err(|error| error.to_string())
+        };
+        let (text, words) = (|| " a ".to_owned(), || Text::Words(vec!["a".to_owned()]));
+        let pair = || Text::Pair(text().into(), text());
+        assert_eq!(prepared(Text::One(text()), "q:", true), Ok(Text::One("q: a ".to_owned())));
+        assert_eq!(prepared(pair(), "q:", false), Ok(Text::Pair("q: a ".into(), text())));
+        assert!(prepared(pair(), "", true).unwrap_err().contains("an embedding is of one"));
+        assert!(prepared(words(), "", true).unwrap_err().contains("an embedding is of one text"));
+        assert!(prepared(words(), "q:", false).unwrap_err().contains("the prompt `q:`"));
+        assert_eq!(prepared(words(), "", false), Ok(words()));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use tokenizers::{EncodeInput, Encoding, PostProcessor, Tokenizer, TruncationDirection};
 
 use super::texts::Text;
-use crate::tokenizer::{TextTokenizer, beginning, growing};
+use crate::tokenizer::{TextTokenizer, beginning, growing, most_bytes};
 
 /// The most bytes of a part of a document that is tokenized at once.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -82,6 +82,9 @@ pub(super) fn all(tokenizer: &TextTokenizer, texts: Vec<Text>, longest: usize) -
 
 /// A text as one piece.
 fn read(tokenizer: &Tokenizer, text: &Text, longest: usize) -> Result<Piece> {
+    if tokenizer.get_truncation().is_some_and(|truncation| truncation.direction == TruncationDirection::Left) {
+        return read_end(tokenizer, text, longest);
+    }
     let all = text.characters();
     let mut is_bounded = false;
     let mut piece = growing(longest, bytes(text), |most| {
@@ -108,6 +111,43 @@ fn read(tokenizer: &Tokenizer, text: &Text, longest: usize) -> Result<Piece> {
         _ => piece.characters.min(all),
     };
     piece.cut = all - piece.characters;
+    Ok(piece)
+}
+
+/// A text as one piece, for a tokenizer that cuts off the beginnings of texts.
+fn read_end(tokenizer: &Tokenizer, text: &Text, longest: usize) -> Result<Piece> {
+    let (bytes, most) = (bytes(text), most_bytes(longest));
+    if bytes > most {
+        bail!(
+            "a text of {bytes} bytes is longer than the {most} that are read where the beginning of a text is cut off \
+             (`truncation_side` of tokenizer_config.json); give the end of the text"
+        );
+    }
+    let input: EncodeInput<'_> = match text {
+        Text::One(text) => text.as_str().into(),
+        Text::Pair(first, second) => (&**first, second.as_str()).into(),
+        Text::Words(words) => words.as_slice().into(),
+    };
+    let mut piece = of(&tokenizer.encode_char_offsets(input, true).map_err(|e| anyhow!("{e}"))?);
+    let all = text.characters();
+    let before = |text: &str, sequence: usize| {
+        let own = piece.spans.iter().flatten().filter(|span| span.sequence == sequence);
+        let start = own.map(|span| span.start).min().unwrap_or(usize::MAX);
+        // What the tokenizer drops at the beginning, such as spaces, was read too.
+        let is_cut = text.chars().take(start).any(|c| !c.is_whitespace());
+        if is_cut { text.chars().take(start).count() as u64 } else { 0 }
+    };
+    let cut = match text {
+        _ if piece.ids.len() < longest => 0,
+        Text::One(text) => before(text, 0),
+        Text::Pair(first, second) => before(first, 0) + before(second, 1),
+        Text::Words(words) => {
+            let first = piece.words.iter().flatten().min().copied().unwrap_or(words.len());
+            words.iter().take(first).map(|word| word.chars().count() as u64).sum()
+        }
+    };
+    piece.cut = cut.min(all);
+    piece.characters = all - piece.cut;
     Ok(piece)
 }
 
@@ -269,6 +309,29 @@ mod tests {
         let mut document = Document::new(format!("a{text}"));
         let chunks: Vec<String> = std::iter::from_fn(|| document.next_chunk()).collect();
         assert!(chunks.len() == 3 && chunks.concat().len() == 2 * CHUNK_BYTES + 1);
+    }
+
+    #[test]
+    fn the_beginning_of_a_text_may_be_cut_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let vocabulary: serde_json::Map<String, serde_json::Value> =
+            (0..10).map(|id| (format!("w{id}"), id.into())).collect();
+        let tokenizer = serde_json::json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+            "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+            "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w0"},
+        });
+        std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+        let tokenizer = TextTokenizer::open(folder.path()).unwrap().cut_to(2, true).unwrap();
+        let read = |text: &str| piece(&tokenizer, &Text::One(text.to_owned()), 2);
+        let found = read("w1 w2  w3 w4").unwrap();
+        assert_eq!((found.ids, found.cut, found.characters), (vec![3, 4], 7, 5));
+        assert_eq!(read("w1 w2 ").unwrap().cut, 0);
+        let words = Text::Words(["w1", "w2", "w3"].map(str::to_owned).to_vec());
+        let found = piece(&tokenizer, &words, 2).unwrap();
+        assert_eq!((found.ids, found.cut), (vec![2, 3], 2));
+        let error = format!("{:#}", read(&"w1 ".repeat(400_000)).unwrap_err());
+        assert!(error.contains("a text of 1200000 bytes is longer than the 1048576"), "{error}");
     }
 
     #[test]

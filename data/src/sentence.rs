@@ -1,20 +1,24 @@
 //! Settings of the sentence-transformers library beside a model: how texts are read before the model embeds them.
 //!
 //! modules.json lists the modules of a model with their folders. The class `Transformer` of that library reads
-//! sentence_bert_config.json, `Pooling` reads its config.json, and `SentenceTransformer` reads
-//! config_sentence_transformers.json.
+//! sentence_bert_config.json, `Pooling` reads its config.json, and `SentenceTransformer` and `CrossEncoder` read
+//! config_sentence_transformers.json. What the first file does not say of the length of texts, tokenizer_config.json says.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use planish_files::Kind;
+use planish_models::{ModuleEntry, module_entries, pooling_config};
 use serde_json::{Map, Value};
 
 /// Prompts, and what is done with embeddings.
 const CONFIG: &str = "config_sentence_transformers.json";
 
-/// The modules of a model, with their folders.
-const MODULES: &str = "modules.json";
+/// How the tokenizer cuts texts (`PreTrainedTokenizerBase` of the transformers library).
+const TOKENIZER: &str = "tokenizer_config.json";
+
+/// The least `model_max_length` that stands for no limit: that library writes 1e30 where there is none.
+const UNLIMITED: f64 = 1e9;
 
 /// How the transformer reads texts, by the names that versions of the library give the file; the first that is there counts.
 const TRANSFORMER: [&str; 7] = [
@@ -27,14 +31,13 @@ const TRANSFORMER: [&str; 7] = [
     "sentence_xlnet_config.json",
 ];
 
-/// The folder of the pooling where modules.json does not name another.
-const POOLING: &str = "1_Pooling";
-
 /// What the files beside a model say; the defaults of that library where there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentenceSettings {
-    /// How many tokens a text is cut to, special ones included.
-    pub max_seq_length: Option<usize>,
+    /// How many tokens a text is cut to, special ones included: `max_seq_length`, or else `model_max_length` of the tokenizer.
+    pub max_length: Option<usize>,
+    /// Whether a text that is cut loses its beginning: `truncation_side` of the tokenizer is `left`.
+    pub cuts_left: bool,
     /// Whether texts are put into lower case before the tokenizer reads them.
     pub lower_case: bool,
     /// The texts that are put in front of texts, by their names.
@@ -43,8 +46,6 @@ pub struct SentenceSettings {
     pub default_prompt: Option<String>,
     /// Whether the pooling takes the tokens of the prompt.
     pub pools_prompt: bool,
-    /// The name of the function that compares embeddings, such as `cosine`.
-    pub similarity: Option<String>,
     /// How many of the first features of an embedding are kept.
     pub truncate_dim: Option<usize>,
     /// Whether embeddings are scaled to length 1 at the end.
@@ -54,24 +55,21 @@ pub struct SentenceSettings {
     pub is_static: bool,
     /// The classes of other modules than the transformer, its pooling and that scaling, such as `Dense`.
     pub other_modules: Vec<String>,
-    /// Whether any of the files is there: then the library also drops blanks around a text.
-    pub is_there: bool,
 }
 
 impl Default for SentenceSettings {
     fn default() -> Self {
         Self {
-            max_seq_length: None,
+            max_length: None,
+            cuts_left: false,
             lower_case: false,
             prompts: Vec::new(),
             default_prompt: None,
             pools_prompt: true,
-            similarity: None,
             truncate_dim: None,
             normalizes: false,
             is_static: false,
             other_modules: Vec::new(),
-            is_there: false,
         }
     }
 }
@@ -84,10 +82,8 @@ impl SentenceSettings {
     pub fn read(folder: &Path) -> Result<Self> {
         let mut settings = Self::default();
         if let Some(file) = File::open(folder, CONFIG)? {
-            settings.is_there = true;
             settings.prompts = file.prompts()?;
             settings.default_prompt = file.text("default_prompt_name")?;
-            settings.similarity = file.text("similarity_fn_name")?;
             settings.truncate_dim = file.count("truncate_dim")?;
             if let Some(name) = &settings.default_prompt
                 && settings.named(name).is_none()
@@ -95,28 +91,35 @@ impl SentenceSettings {
                 bail!("{}: `default_prompt_name` is `{name}`, and the prompts are {}", file.path, settings.names());
             }
         }
-        let modules = modules(folder)?;
-        let folder_of = |class: &str| modules.iter().find(|(of, _)| of == class).map(|(_, path)| path.as_str());
-        settings.normalizes = folder_of("Normalize").is_some();
-        settings.is_static = folder_of("StaticEmbedding").is_some();
-        let is_other = |class: &&String| !["Transformer", "Pooling", "Normalize"].contains(&class.as_str());
-        settings.other_modules = modules.iter().map(|(class, _)| class).filter(is_other).cloned().collect();
-        let transformer = folder_of("Transformer").unwrap_or_default();
+        let modules = module_entries(folder)?;
+        settings.normalizes = modules.iter().any(|entry| entry.class == "Normalize");
+        settings.is_static = modules.iter().any(ModuleEntry::is_static);
+        let is_other =
+            |entry: &&ModuleEntry| !entry.is_model() && entry.class != "Pooling" && entry.class != "Normalize";
+        settings.other_modules = modules.iter().filter(is_other).map(|entry| entry.class.clone()).collect();
+        let transformer = modules.iter().find(|entry| entry.is_model()).map_or("", |entry| entry.path.as_str());
+        let open = |name: &str| match File::open(folder, Path::new(transformer).join(name))? {
+            None if !transformer.is_empty() => File::open(folder, name),
+            file => Ok(file),
+        };
         for name in TRANSFORMER {
-            let at = |inner: &str| File::open(folder, Path::new(inner).join(name));
-            let file = match at(transformer)? {
-                None if !transformer.is_empty() => at("")?,
-                file => file,
-            };
-            if let Some(file) = file {
-                settings.is_there = true;
-                settings.max_seq_length = file.count("max_seq_length")?;
+            if let Some(file) = open(name)? {
+                settings.max_length = file.count("max_seq_length")?;
                 settings.lower_case = file.switch("do_lower_case")?.unwrap_or(false);
                 break;
             }
         }
-        let pooling = Path::new(folder_of("Pooling").unwrap_or(POOLING)).join("config.json");
-        if let Some(file) = File::open(folder, pooling)? {
+        // The class `StaticEmbedding` reads tokenizer.json alone.
+        if let Some(file) = open(TOKENIZER)?.filter(|_| !settings.is_static) {
+            let longest = file.limit("model_max_length")?;
+            settings.max_length = settings.max_length.or(longest);
+            settings.cuts_left = match file.text("truncation_side")?.as_deref() {
+                None | Some("right") => false,
+                Some("left") => true,
+                Some(_) => bail!(file.wrong("truncation_side", "\"left\" or \"right\"")),
+            };
+        }
+        if let Some(file) = File::open(folder, pooling_config(folder)?.strip_prefix(folder)?)? {
             settings.pools_prompt = file.switch("include_prompt")?.unwrap_or(true);
         }
         Ok(settings)
@@ -199,6 +202,14 @@ impl File {
         count.map(Some).with_context(|| self.wrong(key, "a number above 0"))
     }
 
+    /// A number that may be so large that it stands for no limit.
+    fn limit(&self, key: &str) -> Result<Option<usize>> {
+        if self.member(key).and_then(Value::as_f64).is_some_and(|limit| limit >= UNLIMITED) {
+            return Ok(None);
+        }
+        self.count(key)
+    }
+
     fn switch(&self, key: &str) -> Result<Option<bool>> {
         let Some(value) = self.member(key) else { return Ok(None) };
         value.as_bool().map(Some).with_context(|| self.wrong(key, "true or false"))
@@ -218,25 +229,6 @@ impl File {
         };
         members.iter().map(prompt).collect()
     }
-}
-
-/// The classes of the modules, with their folders.
-fn modules(folder: &Path) -> Result<Vec<(String, String)>> {
-    let path = folder.join(MODULES);
-    let Some(text) = planish_files::read_if_there(&path, &Kind::SETTINGS)? else { return Ok(Vec::new()) };
-    let expected = || format!("{} is not a list of modules, each with `type` and `path`", path.display());
-    let list: Vec<Value> = serde_json::from_str(&text).with_context(expected)?;
-    let module = |module: &Value| {
-        let member = |key: &str| module.get(key).and_then(Value::as_str).map(str::to_owned).with_context(expected);
-        let class = member("type")?;
-        Ok((class.rsplit('.').next().unwrap_or_default().to_owned(), member("path")?))
-    };
-    let modules: Vec<(String, String)> = list.iter().map(module).collect::<Result<_>>()?;
-    let leaves = |path: &str| path.split('/').any(|name| name == "..") || Path::new(path).is_absolute();
-    if let Some((class, inner)) = modules.iter().find(|(_, inner)| leaves(inner)) {
-        bail!("{}: the folder `{inner}` of {class} is not within the model's folder", path.display());
-    }
-    Ok(modules)
 }
 
 #[cfg(test)]
@@ -259,7 +251,7 @@ mod tests {
     fn each_file_says_its_part() {
         assert_eq!(read(&[]).unwrap(), SentenceSettings::default());
         let modules = r#"[{"type": "sentence_transformers.models.Transformer", "path": "0_Transformer"},
-                          {"type": "sentence_transformers.models.Pooling", "path": "9_Pooling"},
+                          {"type": "sentence_transformers.models.Pooling", "path": "./9_Pooling"},
                           {"type": "sentence_transformers.models.Dense", "path": "2_Dense"},
                           {"type": "sentence_transformers.models.Normalize", "path": "3_Normalize"}]"#;
         let settings = read(&[
@@ -269,17 +261,33 @@ mod tests {
             (
                 "config_sentence_transformers.json",
                 r#"{"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": "query",
-                    "similarity_fn_name": "dot", "truncate_dim": 64}"#,
+                    "truncate_dim": 64}"#,
             ),
         ])
         .unwrap();
-        assert_eq!((settings.max_seq_length, settings.lower_case, settings.pools_prompt), (Some(128), true, false));
-        assert_eq!((settings.similarity.as_deref(), settings.truncate_dim), (Some("dot"), Some(64)));
+        assert_eq!((settings.max_length, settings.lower_case, settings.pools_prompt), (Some(128), true, false));
+        assert_eq!(settings.truncate_dim, Some(64));
         assert_eq!((settings.normalizes, settings.other_modules.join(",")), (true, "Dense".to_owned()));
         assert_eq!(settings.prompt(None), Err(PromptError::LeftOut));
         assert_eq!(settings.prompt(Some("document")), Ok(""), "no prompt is left out");
-        let older = read(&[("sentence_xlm-roberta_config.json", r#"{"max_seq_length": null}"#)]).unwrap();
-        assert!(older.is_there && older.max_seq_length.is_none());
+        let older = read(&[("sentence_xlm-roberta_config.json", r#"{"max_seq_length": null, "do_lower_case": true}"#)]);
+        assert!(older.is_ok_and(|older| older.lower_case && older.max_length.is_none()));
+    }
+
+    #[test]
+    fn the_tokenizer_says_what_the_transformer_does_not() {
+        let found = |transformer: &str, tokenizer: &str| {
+            let files = [("sentence_bert_config.json", transformer), ("tokenizer_config.json", tokenizer)];
+            read(&files).map(|settings| (settings.max_length, settings.cuts_left)).unwrap()
+        };
+        assert_eq!(found("{}", r#"{"model_max_length": 256, "truncation_side": "left"}"#), (Some(256), true));
+        assert_eq!(found(r#"{"max_seq_length": 128}"#, r#"{"model_max_length": 256}"#), (Some(128), false));
+        assert_eq!(found("{}", r#"{"model_max_length": 1000000000000000019884624838656}"#), (None, false));
+        let files = [
+            ("modules.json", r#"[{"type": "sentence_transformers.models.StaticEmbedding", "path": "."}]"#),
+            ("tokenizer_config.json", r#"{"model_max_length": 256}"#),
+        ];
+        assert_eq!(read(&files).unwrap().max_length, None);
     }
 
     #[test]
@@ -303,8 +311,10 @@ mod tests {
             ("config_sentence_transformers.json", "[]", "is not a JSON object"),
             ("config_sentence_transformers.json", r#"{"prompts": {"a": 1}}"#, "`prompts` is not an object whose"),
             ("config_sentence_transformers.json", r#"{"default_prompt_name": "a"}"#, "`default_prompt_name` is `a`"),
-            ("modules.json", r#"[{"type": "x"}]"#, "is not a list of modules"),
-            ("modules.json", r#"[{"type": "x.Pooling", "path": "../y"}]"#, "is not within the model's folder"),
+            ("modules.json", r#"[{"type": "x"}]"#, "entry 0 has no texts `type` and `path`"),
+            ("modules.json", r#"[{"type": "x.Pooling", "path": "../y"}]"#, "is not a folder beside this file"),
+            ("tokenizer_config.json", r#"{"truncation_side": "up"}"#, "`truncation_side` is not \"left\" or"),
+            ("tokenizer_config.json", r#"{"model_max_length": 0}"#, "`model_max_length` is not a number above 0"),
         ] {
             let error = read(&[(name, text)]).unwrap_err();
             assert!(error.contains(message) && error.contains(name), "{error}");

@@ -101,7 +101,8 @@ impl Tokens {
         let positions = model.longest.filter(|_| !options.is_windowed);
         let most = positions.unwrap_or(usize::MAX).min(ids.width.unwrap_or(usize::MAX));
         // What the model was made for; of texts that are run to measure something not more than usual.
-        let SentenceSettings { max_seq_length: trained, is_static, .. } = SentenceSettings::read(folder)?;
+        let SentenceSettings { max_length: trained, cuts_left, lower_case, is_static, .. } =
+            SentenceSettings::read(folder)?;
         let usual = match options.reads_all {
             true => trained.or(model.longest).unwrap_or(if is_static { UNBOUNDED } else { LONGEST }),
             false => trained.unwrap_or(LONGEST).min(LONGEST),
@@ -134,11 +135,12 @@ impl Tokens {
         };
         let tokenizer = TextTokenizer::open(folder)?;
         let tokenizer = if is_static { tokenizer.bare() } else { tokenizer };
+        let tokenizer = if lower_case { tokenizer.lower_cased()? } else { tokenizer };
         let vocabulary = wanted.iter().find(|(name, _)| *name == ids.name).and_then(|(_, input)| input.end);
         Ok(Self {
             tokenizer: match options.is_whole() && !options.is_windowed {
                 true => tokenizer,
-                false => tokenizer.cut_to(longest)?,
+                false => tokenizer.cut_to(longest, cuts_left)?,
             },
             ids,
             mask: port(InputRole::Mask)?,

@@ -34,5 +34,5 @@ pub use checkpoint::safetensors::{MAX_HEADER_BYTES, StoredTensor, WeightFile};
 pub use checkpoint::{Checkpoint, SourceFile};
 pub use error::ModelError;
 pub use load::{IdRange, LengthDependence, LoadOptions, Loaded, Part, load};
-pub use sentence::{Pooling, UnknownPooling};
+pub use sentence::{ModuleEntry, Pooling, UnknownPooling, module_entries, pooling_config, pooling_modes};
 pub use task::{Task, UnknownTask};

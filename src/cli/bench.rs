@@ -90,7 +90,8 @@ pub(super) struct Arguments {
     #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N,..", value_parser = Numbers::parse)]
     batch: Vec<Numbers>,
     /// The sequence lengths in tokens, for models that take sequences: numbers and ranges as for --batch [default: 128, or
-    /// the longest sequence that every artifact takes, or max_seq_length of its sentence_bert_config.json, if that is shorter]
+    /// the longest sequence that every artifact takes, or max_seq_length of its sentence_bert_config.json or model_max_length of
+    /// its tokenizer_config.json, if that is shorter]
     #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = Numbers::parse)]
     seq: Vec<Numbers>,
     /// Measure on the tensors of this file (.safetensors or .npz), which have the names of the model's inputs, instead of seeded

@@ -63,7 +63,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value_t = SAMPLES, value_name = "N")]
     samples: NonZeroUsize,
     /// The number of tokens after which a text is cut [default: max_seq_length of sentence_bert_config.json beside the model,
-    /// or else the longest sequence that the model takes, but at most 512]
+    /// or else model_max_length of tokenizer_config.json, but at most 512 and the longest sequence that the model takes]
     #[arg(long, value_name = "N")]
     max_length: Option<NonZeroUsize>,
     /// The number of samples in one batch [default: 8, or the batch size that the model fixes]

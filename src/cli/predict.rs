@@ -18,7 +18,7 @@ use super::{RunOn, Usage, note, overwrites, print_json, warn};
 
 /// Run an artifact on texts and write what it predicts: embeddings, labels, scores, answers
 ///
-/// `planish embed` is the same command: an embedding is what a model predicts whose task that is. The tokenizer.json of the
+/// `planish embed` is the same command: an embedding is what a model for embeddings predicts. The tokenizer.json of the
 /// artifact turns texts into token ids. Predictions are in the order of the texts, one for each text, also for blank ones.
 /// Texts of about the same length are run together, some thousand texts at a time, so that memory does not depend on the size
 /// of the data.
@@ -26,13 +26,14 @@ use super::{RunOn, Usage, note, overwrites, print_json, warn};
 /// The members of a line of JSON depend on the task. `id` is that of the record, where it has one, and `document` is the place of
 /// a document in a record with a list of them.
 ///
-/// Embeddings: `embedding`. If the graph gives vectors of tokens only, planish pools them as 1_Pooling/config.json says, and
-/// warns. Files of the sentence-transformers library in the artifact's folder give prompts, the length of texts, lower case
-/// and truncate_dim.
+/// Embeddings: `embedding`. If the graph gives vectors of tokens only, planish pools them as the config.json of the module
+/// Pooling says, and warns. Files of the sentence-transformers library in the artifact's folder give prompts, the length of
+/// texts, lower case and truncate_dim.
 ///
 /// Classification of texts: `label`, `score`, and `scores` of all labels, by a softmax; by a sigmoid if config.json has
-/// problem_type multi_label_classification, with `labels` from 0.5 on. A model with a single label, such as a reranker of
-/// pairs: `score`, by the activation function of the cross-encoder in config.json, or else by a sigmoid.
+/// problem_type multi_label_classification, with `labels` above 0.5. A model with a single label, such as a reranker of
+/// pairs: `score`, by a sigmoid. The activation function of a cross-encoder comes first, in
+/// config_sentence_transformers.json or config.json; with problem_type regression scores are logits.
 ///
 /// Classification of tokens: `tokens` with label, score, text, start and end, without those of the label O. For a list of words
 /// the label is that of the first token of each word. Question answering: `answer`, `score`, `start` and `end` in the
@@ -51,22 +52,22 @@ pub(super) struct Arguments {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The member or column that is the text; two names with a comma between them for pairs, such as query,document. A list of
-    /// words is a text; a query and a list of documents are a pair for each document [default: text; question,context for
+    /// words is a text, but for embeddings; a query and a list of documents are a pair for each document [default: text; question,context for
     /// question answering; for other pairs the usual names that the file has]
     #[arg(long, value_name = "NAME[,NAME]")]
     field: Option<String>,
     /// The member or column that names the record [default: id, if the data has it]
     #[arg(long, value_name = "NAME")]
     id: Option<String>,
-    /// The prompt that is put in front of each text: a name in `prompts` of config_sentence_transformers.json [default:
+    /// The prompt that is put in front of each text, or of the first one of each pair: a name in `prompts` of config_sentence_transformers.json [default:
     /// default_prompt_name of that file]
     #[arg(long, value_name = "NAME")]
     prompt_name: Option<String>,
     /// The largest number of records to read [default: all]
     #[arg(long, value_name = "N")]
     samples: Option<NonZeroUsize>,
-    /// The number of tokens after which a text is cut [default: max_seq_length of sentence_bert_config.json, or else the
-    /// longest sequence that the model takes, or else 512]
+    /// The number of tokens after which a text is cut [default: max_seq_length of sentence_bert_config.json, or else
+    /// model_max_length of tokenizer_config.json, or else the longest sequence that the model takes, or else 512]
     #[arg(long, value_name = "N")]
     max_length: Option<NonZeroUsize>,
     /// The most tokens of a batch, padding included. A longer text is a batch of its own [default: 256 for each thread,

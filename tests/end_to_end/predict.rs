@@ -253,6 +253,11 @@ fn settings_of_sentence_transformers_are_followed() {
     let data = write(folder.path(), &[json!({"text": "W5 w7 w9"})]);
     let found = |more: &[&str]| vector(&lines(&run(&artifact, &data, more).exits(0, &[]))[0]);
     assert_vectors(&[found(&[])], &[mean(&[1, 0, 7, 9])]);
+    write_settings("tokenizer_config.json", json!({"model_max_length": 3}));
+    assert_vectors(&[found(&[])], &[mean(&[1, 0, 7])]);
+    write_settings("tokenizer_config.json", json!({"model_max_length": 3, "truncation_side": "left"}));
+    assert_vectors(&[found(&[])], &[mean(&[1, 7, 9])]);
+    fs::remove_file(artifact.join("tokenizer_config.json")).unwrap();
     write_settings("sentence_bert_config.json", json!({"max_seq_length": 3, "do_lower_case": true}));
     assert_vectors(&[found(&[])], &[mean(&[1, 5, 7])]);
     assert_vectors(&[found(&["--max-length", "4"])], &[mean(&[1, 5, 7, 9])]);
@@ -304,7 +309,7 @@ fn vectors_of_tokens_are_pooled() {
     fs::remove_file(artifact.join("modules.json")).unwrap();
     fs::create_dir(artifact.join("1_Pooling")).unwrap();
     fs::write(artifact.join("1_Pooling/config.json"), r#"{"pooling_mode_lasttoken": true}"#).unwrap();
-    run(&artifact, &data, &[]).exits(1, &["names pooling_mode_lasttoken", "which would be other embeddings"]);
+    run(&artifact, &data, &[]).exits(1, &["names the pooling lasttoken", "which would be other embeddings"]);
 }
 
 /// A sentence model has its embeddings in its graph. The length of its texts is the usual one of other commands too.

@@ -61,7 +61,11 @@ fn outputs_fit_the_predictions() {
             .exits(2, &["is a file of vectors, and the artifact predicts label"]);
         assert!(!output.exists());
     }
-    run(&labels, &data, &["--prompt-name", "query"]).exits(2, &["--prompt-name query is for embeddings"]);
+    run(&labels, &data, &["--prompt-name", "query"]).exits(2, &["there is no prompt `query`"]);
+    run(&embeds, &data, &["--field", "query,document"]).exits(2, &["an embedding is of one text; name one of them"]);
+    let words = write(folder.path(), &[json!({"text": ["w1", "w2"]})]);
+    run(&embeds, &words, &[])
+        .exits(1, &["data.jsonl, samples 1 to 1", "text 1: it is a list, and an embedding is of one"]);
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn texts_have_labels_and_scores() {
     fs::write(artifact.join("config.json"), config.to_string()).unwrap();
     for (ids, line) in IDS.iter().zip(lines(&run(&artifact, &data, &[]).exits(0, &[]))) {
         let scores: Vec<f64> = interpreted(&exact, ids, "logits")[0].iter().map(|v| 1.0 / (1.0 + (-v).exp())).collect();
-        let likely = (0..3).filter(|class| scores[*class] >= 0.5).map(|class| json!(format!("LABEL_{class}")));
+        let likely = (0..3).filter(|class| scores[*class] > 0.5).map(|class| json!(format!("LABEL_{class}")));
         assert_eq!(line["labels"], json!(likely.collect::<Vec<_>>()));
         assert_near(line["score"].as_f64().unwrap(), scores[top(&scores)], 1e-4);
     }
@@ -77,8 +77,15 @@ fn pairs_have_scores() {
     }
     activation("torch.nn.modules.activation.Tanh");
     run(&artifact, &data, &[])
-        .exits(1, &["`sentence_transformers.activation_fn` is `torch.nn.modules.activation.Tanh`"]);
+        .exits(1, &["`sentence_transformers.activation_fn` is \"torch.nn.modules.activation.Tanh\""]);
     activation("torch.nn.modules.linear.Identity");
+    // A prompt comes before the first text of a pair.
+    let first = texts[0].split_once(' ').unwrap();
+    let prompts = json!({"prompts": {"query": format!("{} ", first.0)}, "default_prompt_name": "query"});
+    fs::write(artifact.join("config_sentence_transformers.json"), prompts.to_string()).unwrap();
+    let data = write(folder.path(), &[json!({"query": first.1, "document": texts[1]})]);
+    assert_near(scores(&run(&artifact, &data, &[]).exits(0, &[]))[0], logits[0], 1e-3);
+    fs::remove_file(artifact.join("config_sentence_transformers.json")).unwrap();
     // A query with several documents is a pair for each.
     let data = write(folder.path(), &[json!({"id": "q", "query": texts[0], "documents": [texts[1], "", texts[2]]})]);
     let found = lines(&run(&artifact, &data, &[]).exits(0, &[]));

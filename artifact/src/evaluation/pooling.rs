@@ -2,13 +2,9 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
-use planish_files::Kind;
+use anyhow::Result;
+use planish_models::{pooling_config, pooling_modes};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-/// The file of that library, in the model's folder.
-const CONFIG: &str = "1_Pooling/config.json";
 
 /// How token embeddings become one embedding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,28 +25,19 @@ impl Pooling {
     /// What the model's folder says; the mean where it says nothing, or, with the reason, where it names another way.
     ///
     /// # Errors
-    /// When the file is there and cannot be read.
+    /// When a file is there and cannot be read.
     pub fn read(folder: &Path, warn: &mut dyn FnMut(&str)) -> Result<Self> {
-        let path = folder.join(CONFIG);
-        if !path.is_file() {
-            return Ok(Self::Mean);
-        }
-        let text = planish_files::read_text(&path, &Kind::SETTINGS)?;
-        let config: Value = serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
-        let modes = [
-            ("pooling_mode_mean_tokens", Self::Mean),
-            ("pooling_mode_cls_token", Self::Cls),
-            ("pooling_mode_max_tokens", Self::Max),
-        ];
-        let members = config.as_object().into_iter().flatten();
-        let on: Vec<&str> = members.filter(|(_, value)| **value == true).map(|(name, _)| name.as_str()).collect();
-        let on: Vec<&str> = on.into_iter().filter(|name| name.starts_with("pooling_mode_")).collect();
-        let known = modes.iter().find(|(name, _)| on == [*name]).map(|(_, mode)| *mode);
-        if known.is_none() {
-            let on = if on.is_empty() { "no mode".to_owned() } else { on.join(" and ") };
-            warn(&format!("{} names {on}; the mean over tokens takes its place", path.display()));
-        }
-        Ok(known.unwrap_or_default())
+        let known = match pooling_modes(folder)?.as_deref() {
+            None | Some(["mean"]) => Self::Mean,
+            Some(["cls"]) => Self::Cls,
+            Some(["max"]) => Self::Max,
+            Some(others) => {
+                let (path, others) = (pooling_config(folder)?, others.join(" and "));
+                warn(&format!("{} names the pooling {others}; the mean over tokens takes its place", path.display()));
+                Self::Mean
+            }
+        };
+        Ok(known)
     }
 }
 
@@ -66,7 +53,7 @@ mod tests {
         let read = |text: Option<&str>| {
             if let Some(text) = text {
                 fs::create_dir_all(folder.path().join("1_Pooling")).unwrap();
-                fs::write(folder.path().join(CONFIG), text).unwrap();
+                fs::write(folder.path().join("1_Pooling/config.json"), text).unwrap();
             }
             let mut warnings = Vec::new();
             let pooling = Pooling::read(folder.path(), &mut |text| warnings.push(text.to_owned()));
@@ -79,7 +66,16 @@ mod tests {
         assert_eq!(read(Some(r#"{"pooling_mode_max_tokens": true}"#)).0, Ok(Pooling::Max));
         let (pooling, warning) = read(Some(r#"{"pooling_mode_lasttoken": true, "include_prompt": true}"#));
         assert_eq!(pooling, Ok(Pooling::Mean));
-        assert!(warning.contains("names pooling_mode_lasttoken; the mean over tokens"), "{warning}");
-        assert!(read(Some("{")).0.unwrap_err().ends_with("is not JSON"));
+        assert!(warning.contains("names the pooling lasttoken; the mean over tokens"), "{warning}");
+        let newer = r#"{"embedding_dimension": 2, "pooling_mode": "cls", "include_prompt": true}"#;
+        assert_eq!(read(Some(newer)), (Ok(Pooling::Cls), String::new()));
+        assert!(read(Some(r#"{"pooling_mode": ["mean", "max"]}"#)).1.contains("names the pooling mean and max"));
+        assert!(read(Some("{")).0.unwrap_err().contains("1_Pooling/config.json"));
+        let modules = r#"[{"type": "sentence_transformers.models.Transformer", "path": "."},
+                          {"type": "sentence_transformers.models.Pooling", "path": "./9_Pooling"}]"#;
+        fs::write(folder.path().join("modules.json"), modules).unwrap();
+        fs::create_dir(folder.path().join("9_Pooling")).unwrap();
+        fs::write(folder.path().join("9_Pooling/config.json"), r#"{"pooling_mode": "max"}"#).unwrap();
+        assert_eq!(read(None), (Ok(Pooling::Max), String::new()));
     }
 }

@@ -45,7 +45,7 @@ pub(super) enum Head {
     /// A score of each text or pair.
     Score { output: String, activation: Activation },
     /// A label of each text or pair.
-    Class { output: String, labels: Rc<[String]>, is_multi_label: bool },
+    Class { output: String, labels: Rc<[String]>, activation: Activation, is_multi_label: bool },
     /// A label of each token.
     Tokens { output: String, labels: Rc<[String]> },
     /// The answer to a question.
@@ -111,11 +111,11 @@ impl Head {
             Task::TextClassification => {
                 let output = named(OutputRole::Logits)?;
                 match classes(&config, of(OutputRole::Logits)) {
-                    Some(1) => Ok(Self::Score { output, activation: config.activation()? }),
+                    Some(1) => Ok(Self::Score { output, activation: config.activation(1)? }),
                     count => {
                         let count = count.with_context(|| format!("{folder} does not say how many labels it has"))?;
-                        let is_multi_label = config.is_multi_label();
-                        Ok(Self::Class { output, labels: config.labels(count), is_multi_label })
+                        let (labels, activation) = (config.own_labels(count), config.activation(count)?);
+                        Ok(Self::Class { output, labels, activation, is_multi_label: config.is_multi_label() })
                     }
                 }
             }
@@ -183,6 +183,12 @@ impl Head {
     /// Whether vectors of tokens are pooled here.
     pub(super) fn pools(&self) -> bool {
         matches!(self, Self::Embedding { pooling, .. } if *pooling != Pooling::Model)
+    }
+
+    /// Whether a prompt may be put in front of texts: the classes of the sentence-transformers library that do this give
+    /// embeddings, and scores and labels of texts and pairs.
+    pub(super) fn takes_prompt(&self) -> bool {
+        matches!(self, Self::Embedding { .. } | Self::Score { .. } | Self::Class { .. })
     }
 
     /// Whether predictions need the texts and the places of their tokens.

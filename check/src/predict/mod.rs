@@ -144,15 +144,19 @@ pub fn predict(
         head.check_output(*form, path)?;
     }
     let embeds = head.embeds();
-    let prompt = match (&options.prompt, embeds) {
+    if let Some(field) = options.field.as_ref().filter(|field| embeds && field.contains(',')) {
+        bail!(Unfit(format!(
+            "--field {field} names the texts of pairs, and an embedding is of one text; name one of them"
+        )));
+    }
+    let prompt = match (&options.prompt, head.takes_prompt()) {
         (name, true) => settings.prompt(name.as_deref()).map_err(unfit)?.to_owned(),
         (None, false) => String::new(),
-        (Some(name), false) => {
-            bail!(Unfit(format!(
-                "--prompt-name {name} is for embeddings, and {} gives none",
-                artifact.folder.display()
-            )))
-        }
+        (Some(name), false) => bail!(Unfit(format!(
+            "--prompt-name {name} is for embeddings, scores and labels of texts, and {} predicts {}",
+            artifact.folder.display(),
+            head.name()
+        ))),
     };
     let data_options = DataOptions {
         field: head.field(data, options.field.as_deref(), &mut |text| observer.note(text)),
@@ -172,8 +176,7 @@ pub fn predict(
             .bounded(options.batch_tokens.unwrap_or_else(|| usual_tokens(runs_on.is_on_gpu(), options)), SCORES_BYTES),
         texts: head.bounded(NonZeroUsize::MIN.saturating_add(CHUNK_TEXTS - 1), CHUNK_BYTES),
         prompt,
-        lower_case: embeds && settings.lower_case,
-        trims: embeds && settings.is_there,
+        is_of_one: embeds,
         keeps_texts: head.needs_texts(),
         threads: threads(options),
     };

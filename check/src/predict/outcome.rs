@@ -24,12 +24,12 @@ pub(super) enum Outcome {
     Class {
         /// The best label.
         label: String,
-        /// Its probability.
+        /// Its score: a probability, or the logit where the model has no function for it.
         score: f32,
-        /// All labels whose probability is 0.5 or more, where several may be true.
+        /// All labels whose probability is above 0.5, where several may be true.
         #[serde(skip_serializing_if = "Option::is_none")]
         labels: Option<Vec<String>>,
-        /// The probabilities of all labels.
+        /// The scores of all labels.
         scores: Scores,
     },
     /// Of a classification of tokens.
@@ -57,7 +57,7 @@ pub(super) enum Outcome {
     NotFinite,
 }
 
-/// Labels, in the order of their classes, with their probabilities.
+/// Labels, in the order of their classes, with their scores.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scores {
     pub(super) labels: Rc<[String]>,

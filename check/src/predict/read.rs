@@ -72,8 +72,8 @@ impl Head {
                 };
                 of_rows(first, batch, score)
             }
-            Self::Class { labels, is_multi_label, .. } => {
-                of_rows(first, batch, |row| class(row, labels, *is_multi_label))
+            Self::Class { labels, activation, is_multi_label, .. } => {
+                of_rows(first, batch, |row| class(row, labels, *activation, *is_multi_label))
             }
             Self::Tokens { labels, .. } => labelled(first, labels, batch),
             Self::Answer { .. } => {
@@ -99,16 +99,18 @@ fn is_finite(logits: &[f32]) -> bool {
 }
 
 /// The best label of logits.
-fn class(row: &[f32], labels: &Rc<[String]>, is_multi_label: bool) -> Result<Outcome> {
-    let scores: Vec<f32> = match is_multi_label {
-        true => row.iter().map(|logit| sigmoid(*logit) as f32).collect(),
-        false => softmax(row).into_iter().map(|score| score as f32).collect(),
+fn class(row: &[f32], labels: &Rc<[String]>, activation: Activation, is_multi_label: bool) -> Result<Outcome> {
+    let scores: Vec<f32> = match activation {
+        Activation::Sigmoid => row.iter().map(|logit| sigmoid(*logit) as f32).collect(),
+        Activation::Softmax => softmax(row).into_iter().map(|score| score as f32).collect(),
+        Activation::Identity => row.to_vec(),
     };
     let best = top(row);
     let (Some(label), Some(score)) = (labels.get(best), scores.get(best)) else {
         bail!("the model gives {} scores of a text, and has {} labels", row.len(), labels.len())
     };
-    let likely = labels.iter().zip(&scores).filter(|(_, score)| **score >= 0.5);
+    // A label is true where its probability is above 0.5, so its logit above 0.
+    let likely = labels.iter().zip(row).filter(|(_, logit)| **logit > 0.0);
     let likely = is_multi_label.then(|| likely.map(|(label, _)| label.clone()).collect());
     let (label, score, labels) = (label.clone(), *score, Rc::clone(labels));
     Ok(Outcome::Class { label, score, labels: likely, scores: Scores { labels, scores } })
@@ -292,11 +294,13 @@ mod tests {
     #[test]
     fn several_labels_may_be_true() {
         let labels: Rc<[String]> = ["a", "b", "c"].map(str::to_owned).into();
-        let Outcome::Class { label, labels, scores, .. } = class(&[1.0, -1.0, 3.0], &labels, true).unwrap() else {
+        let Outcome::Class { label, labels, scores, .. } =
+            class(&[1.0, 0.0, 3.0], &labels, Activation::Sigmoid, true).unwrap()
+        else {
             panic!("a class")
         };
         assert_eq!((label.as_str(), labels), ("c", Some(vec!["a".to_owned(), "c".to_owned()])));
         assert!((scores.scores[0] - 0.731_058_6).abs() < 1e-6);
-        assert!(class(&[0.0, 1.0], &["a".to_owned()].into(), false).is_err());
+        assert!(class(&[0.0, 1.0], &["a".to_owned()].into(), Activation::Softmax, false).is_err());
     }
 }

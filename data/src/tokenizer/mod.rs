@@ -6,7 +6,7 @@ mod text;
 mod tokens;
 
 pub use text::TextTokenizer;
-pub(crate) use text::{TOKENIZER, beginning, growing};
+pub(crate) use text::{TOKENIZER, beginning, growing, most_bytes};
 pub use tokens::class_token;
 pub use tokens::end_tokens;
 pub use tokens::mask_token;

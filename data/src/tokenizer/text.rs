@@ -6,7 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_files::Kind;
-use tokenizers::{DecodeStreamError, PostProcessor, PostProcessorWrapper, Tokenizer, TruncationParams};
+use tokenizers::normalizers::{Lowercase, Sequence};
+use tokenizers::{
+    DecodeStreamError, NormalizerWrapper, PostProcessor, PostProcessorWrapper, Tokenizer, TruncationDirection,
+    TruncationParams,
+};
 
 use super::guard::{Bounds, caught, watched};
 
@@ -65,17 +69,18 @@ impl TextTokenizer {
         Ok(Self { tokenizer, path: name, longest: None })
     }
 
-    /// The same for texts of so many tokens at most: what is longer is cut at the end, special tokens
-    /// stay.
+    /// The same for texts of so many tokens at most: what is longer loses its end, or its beginning if `cuts_left`; special
+    /// tokens stay.
     ///
     /// # Errors
     /// When special tokens leave no room.
-    pub(crate) fn cut_to(mut self, length: usize) -> Result<Self> {
+    pub(crate) fn cut_to(mut self, length: usize, cuts_left: bool) -> Result<Self> {
         let special = self.tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
         if length <= special {
             bail!("{length} tokens leave no room for a text beside the {special} special ones of {}", self.path);
         }
-        let truncation = TruncationParams { max_length: length, ..TruncationParams::default() };
+        let direction = if cuts_left { TruncationDirection::Left } else { TruncationDirection::Right };
+        let truncation = TruncationParams { max_length: length, direction, ..TruncationParams::default() };
         let tokenizer = Arc::make_mut(&mut self.tokenizer);
         tokenizer.with_truncation(Some(truncation)).map_err(|e| anyhow!("{}: {e}", self.path))?;
         self.longest = Some(length);
@@ -88,13 +93,36 @@ impl TextTokenizer {
         self
     }
 
+    /// The same that reads texts in lower case, but for tokens of its own that are found before texts are normalized, such as
+    /// `[MASK]`: a normalizer before its others, as `Transformer` of the sentence-transformers library has it.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot have it.
+    pub(crate) fn lower_cased(mut self) -> Result<Self> {
+        let own = match self.tokenizer.get_normalizer() {
+            None => Vec::new(),
+            Some(NormalizerWrapper::Sequence(all)) => all.as_ref().to_vec(),
+            Some(one) => vec![one.clone()],
+        };
+        if own.iter().any(|one| matches!(one, NormalizerWrapper::Lowercase(_))) {
+            return Ok(self);
+        }
+        let all = [Lowercase.into()].into_iter().chain(own).collect();
+        let tokenizer = Arc::make_mut(&mut self.tokenizer);
+        tokenizer.with_normalizer(Some(Sequence::new(all))).map_err(|e| anyhow!("{}: {e}", self.path))?;
+        Ok(self)
+    }
+
     /// The ids of a text, with the special tokens that the tokenizer puts around it or, where
     /// `complete`, only with those in it.
     ///
     /// # Errors
     /// When the tokenizer fails.
     pub fn encode(&self, text: &str, complete: bool) -> Result<Vec<i64>> {
-        let Some(longest) = self.longest else { return self.encode_piece(text, complete).map(|(ids, _)| ids) };
+        let cuts_left = |of: &TruncationParams| of.direction == TruncationDirection::Left;
+        let Some(longest) = self.longest.filter(|_| !self.tokenizer.get_truncation().is_some_and(cuts_left)) else {
+            return self.encode_piece(text, complete).map(|(ids, _)| ids);
+        };
         growing(longest, text.len(), |bytes| self.encode_piece(beginning(text, bytes), complete))
     }
 
@@ -188,7 +216,7 @@ impl TextTokenizer {
 /// What `read` makes of so many bytes of a text of `all` bytes, which is cut to `longest` tokens; it says whether these are there.
 /// The first call is for few bytes, and others for more follow while there are fewer tokens.
 pub(crate) fn growing<T>(longest: usize, all: usize, mut read: impl FnMut(usize) -> Result<(T, bool)>) -> Result<T> {
-    let most = longest.saturating_mul(MOST_BYTES_A_TOKEN).max(MOST_BYTES);
+    let most = most_bytes(longest);
     let mut bytes = longest.saturating_mul(BYTES_A_TOKEN).max(FIRST_BYTES);
     loop {
         bytes = bytes.min(most);
@@ -198,6 +226,11 @@ pub(crate) fn growing<T>(longest: usize, all: usize, mut read: impl FnMut(usize)
         }
         bytes = bytes.saturating_mul(4);
     }
+}
+
+/// The most bytes that are read of a text that is cut to so many tokens.
+pub(crate) fn most_bytes(longest: usize) -> usize {
+    longest.saturating_mul(MOST_BYTES_A_TOKEN).max(MOST_BYTES)
 }
 
 /// So many bytes of a text at most. They end before a blank where there is one in their second half, so that no word is cut.
@@ -240,6 +273,22 @@ mod tests {
     }
 
     #[test]
+    fn tokens_found_before_texts_are_normalized_keep_their_case() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokenizer = serde_json::json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": {"type": "NFC"},
+            "added_tokens": [{"id": 2, "content": "[MASK]", "single_word": false, "lstrip": false, "rstrip": false,
+                              "normalized": false, "special": true}],
+            "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+            "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a\u{3c3}": 1, "[MASK]": 2}, "unk_token": "[UNK]"},
+        });
+        std::fs::write(folder.path().join(TOKENIZER), tokenizer.to_string()).unwrap();
+        let lower = TextTokenizer::open(folder.path()).unwrap().lower_cased().unwrap();
+        // A sigma at the end of a word becomes the letter that stands elsewhere.
+        assert_eq!(lower.encode("A\u{3a3} [MASK]", true).unwrap(), [1, 2]);
+    }
+
+    #[test]
     fn a_text_is_cut_as_if_all_of_it_were_read() {
         let folder = tempfile::tempdir().unwrap();
         let vocabulary: serde_json::Map<String, serde_json::Value> =
@@ -251,7 +300,7 @@ mod tests {
         });
         std::fs::write(folder.path().join(TOKENIZER), tokenizer.to_string()).unwrap();
         let whole = TextTokenizer::open(folder.path()).unwrap();
-        let cut = TextTokenizer::open(folder.path()).unwrap().cut_to(7).unwrap();
+        let cut = TextTokenizer::open(folder.path()).unwrap().cut_to(7, false).unwrap();
         let words = |separator: &str, count: usize| -> String {
             (0..count).map(|word| format!("w{}{separator}", word % 10)).collect()
         };

@@ -70,7 +70,7 @@ impl Contest {
         if options.sequence.is_empty() {
             let mut longest: Option<usize> = None;
             for one in &self.entrants {
-                let trained = SentenceSettings::read(&one.artifact.folder)?.max_seq_length;
+                let trained = SentenceSettings::read(&one.artifact.folder)?.max_length;
                 longest = longest.into_iter().chain(one.artifact.manifest.max_sequence_length).chain(trained).min();
             }
             let new = if options.workload == Workload::Generate { options.new_tokens.get() } else { 0 };

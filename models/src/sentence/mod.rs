@@ -5,6 +5,7 @@
 mod build;
 mod checks;
 mod configuration;
+mod entries;
 mod m3;
 mod pooling;
 mod read;
@@ -18,6 +19,7 @@ use crate::layers::builder::Builder;
 use crate::names;
 use crate::{ModelError, Task};
 
+pub use entries::{ModuleEntry, module_entries, pooling_config, pooling_modes};
 pub(crate) use pooling::Mode;
 pub use pooling::{Pooling, UnknownPooling};
 pub(crate) use read::{chosen, files, files_of_modules, folder_of_model, is_listed, is_static, sources};

@@ -58,7 +58,8 @@ impl Mode {
         Self::ALL.iter().map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ")
     }
 
-    fn name(self) -> &'static str {
+    /// Its name.
+    pub(super) fn name(self) -> &'static str {
         Self::ALL.iter().find(|(mode, ..)| *mode == self).map_or("", |(_, name, _)| *name)
     }
 }

@@ -8,31 +8,20 @@ use serde_json::{Map, Value};
 
 use super::checks::{check_model, check_weights};
 use super::configuration::Configuration;
+use super::entries::{MODULES, ModuleEntry, PYLATE, module_entries};
 use super::splade::Splade;
 use super::{Dense, Feature, Kind, Mode, Module, Modules, m3};
 use crate::architectures::model2vec;
 use crate::checkpoint::config::{MAX_SIZE, Size, is_off};
 use crate::checkpoint::files::read_object;
-use crate::checkpoint::{CONFIG, is_plain_name, torch_linear};
+use crate::checkpoint::{CONFIG, torch_linear};
 use crate::layers::activation::Activation;
 use crate::{Checkpoint, LoadOptions, ModelError, Task};
 
-/// The file that lists the modules, in the root of a checkpoint.
-pub(crate) const MODULES: &str = "modules.json";
 /// What the library says of the whole: the kind of model, prompts, and how vectors are compared.
 const SETTINGS: &str = "config_sentence_transformers.json";
 /// The weights of a module, in its folder.
 pub(super) const WEIGHTS: &str = "model.safetensors";
-
-/// The beginnings of the paths of the classes of the libraries that are followed.
-const LIBRARIES: [&str; 2] = ["sentence_transformers.", PYLATE];
-const PYLATE: &str = "pylate.";
-
-/// The classes of modules that come first, with the model of the transformers library.
-const MODELS: &[&str] = &["Transformer", "MLMTransformer"];
-
-/// The class of a first module that is a table of vectors, without a model of the transformers library.
-const STATIC: &str = "StaticEmbedding";
 
 /// The file that says how a table's rows are those of tokens.
 const TOKENIZER: &str = "tokenizer.json";
@@ -53,27 +42,17 @@ pub(crate) struct Listed {
     pub(crate) warnings: Vec<String>,
 }
 
-/// An entry of `modules.json`.
-struct Entry {
-    /// The last part of the path of its class, e.g. `Pooling`; all of the path where it is not of a library that is followed.
-    class: String,
-    /// The path of its class, e.g. `sentence_transformers.models.Pooling`.
-    full: String,
-    /// Its folder, empty for the root.
-    path: String,
-}
-
 /// The folder that has the model of the transformers library: that of the first module, or the root of a checkpoint.
 ///
 /// # Errors
 /// When modules.json is malformed and the root has no model.
 pub(crate) fn folder_of_model(root: &Path) -> Result<PathBuf, ModelError> {
-    let first = match entries(root) {
+    let first = match module_entries(root) {
         Ok(entries) => entries.into_iter().next(),
         Err(error) if !root.join(CONFIG).is_file() => return Err(error),
         Err(_) => None,
     };
-    let folder = first.map(|entry| (root.join(&entry.path), entry.class == STATIC));
+    let folder = first.map(|entry| (root.join(&entry.path), entry.is_static()));
     let own = folder.filter(|(folder, is_static)| *is_static || folder.join(CONFIG).is_file());
     Ok(own.map_or_else(|| root.to_owned(), |(folder, _)| folder))
 }
@@ -88,8 +67,8 @@ pub(crate) fn files(root: &Path) -> Vec<(String, PathBuf)> {
 }
 
 /// The modules after the model that have a folder of their own.
-fn after_model(root: &Path) -> Vec<Entry> {
-    let entries = entries(root).unwrap_or_default().into_iter().skip(1);
+fn after_model(root: &Path) -> Vec<ModuleEntry> {
+    let entries = module_entries(root).unwrap_or_default().into_iter().skip(1);
     entries.filter(|entry| !entry.path.is_empty()).collect()
 }
 
@@ -112,47 +91,18 @@ fn heads_of_m3(root: &Path) -> Option<[(String, PathBuf); 2]> {
 
 /// The names of the files that modules have in folders of their own.
 pub(crate) fn files_of_modules(root: &Path) -> Vec<String> {
-    let names = |entry: Entry| [CONFIG, WEIGHTS].map(|name| format!("{}/{name}", entry.path));
+    let names = |entry: ModuleEntry| [CONFIG, WEIGHTS].map(|name| format!("{}/{name}", entry.path));
     after_model(root).into_iter().flat_map(names).collect()
-}
-
-/// The entries of `modules.json`; none where there is no such file.
-fn entries(root: &Path) -> Result<Vec<Entry>, ModelError> {
-    let path = root.join(MODULES);
-    if !path.is_file() {
-        return Ok(Vec::new());
-    }
-    let bad = |message: String| ModelError::File { path: path.clone(), message };
-    let list: Value = serde_json::from_slice(&planish_files::read(&path, &FileKind::SETTINGS)?)
-        .map_err(|e| bad(format!("this is not JSON: {e}")))?;
-    let one = |(at, entry): (usize, &Value)| {
-        let text = |key: &str| entry.get(key).and_then(Value::as_str);
-        let (Some(full), Some(path)) = (text("type"), text("path")) else {
-            return Err(bad(format!("entry {at} has no texts `type` and `path`")));
-        };
-        let path = path.strip_prefix("./").unwrap_or(path).trim_end_matches('/');
-        let path = if path == "." { "" } else { path };
-        if !path.is_empty() && !is_plain_name(path) {
-            return Err(bad(format!("entry {at} has the path \"{path}\", which is not a folder beside this file")));
-        }
-        // Classes of a checkpoint's own code may compute something else under the same name.
-        let is_of_library = LIBRARIES.iter().any(|library| full.starts_with(library));
-        let class = if is_of_library { full.rsplit('.').next().unwrap_or_default() } else { full };
-        let class = class.to_owned();
-        Ok(Entry { class, full: full.to_owned(), path: path.to_owned() })
-    };
-    let list = list.as_array().ok_or_else(|| bad("this is not a list of modules".to_owned()))?;
-    list.iter().enumerate().map(one).collect()
 }
 
 /// Whether a checkpoint lists modules after its model.
 pub(crate) fn is_listed(root: &Path) -> bool {
-    entries(root).is_ok_and(|entries| entries.len() > 1)
+    module_entries(root).is_ok_and(|entries| entries.len() > 1)
 }
 
 /// Whether a checkpoint is a table of vectors.
 pub(crate) fn is_static(root: &Path) -> bool {
-    entries(root).is_ok_and(|entries| entries.first().is_some_and(|entry| entry.class == STATIC))
+    module_entries(root).is_ok_and(|entries| entries.first().is_some_and(|entry| entry.is_static()))
 }
 
 /// The modules that a graph is to have: those that an option asks for or that the checkpoint lists; `None` for the model alone.
@@ -196,7 +146,7 @@ pub(crate) fn chosen(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<O
 /// When a file is malformed, or a module cannot be an operator of the graph.
 pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Option<Listed>, ModelError> {
     let root = checkpoint.root();
-    let entries = entries(root)?;
+    let entries = module_entries(root)?;
     let mut list = Vec::new();
     if checkpoint.config().get("model_type").is_some_and(|kind| kind == model2vec::ARCHITECTURE.model_type) {
         let folder = checkpoint.folder();
@@ -216,7 +166,7 @@ pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Option<Listed>, ModelError
         let modules = Modules { list };
         return Ok((!modules.list.is_empty()).then(|| Listed { modules, warnings: Vec::new() }));
     };
-    if !MODELS.contains(&model.class.as_str()) && model.class != STATIC {
+    if !model.is_model() && !model.is_static() {
         return Err(match KNOWN.split(", ").any(|class| class == model.class) {
             true => ModelError::File {
                 path: root.join(MODULES),
@@ -289,7 +239,7 @@ fn late_interaction(checkpoint: &Checkpoint) -> Result<Vec<Module>, ModelError> 
 }
 
 /// The error for a module without an operator.
-fn unknown(root: &Path, entry: &Entry) -> ModelError {
+fn unknown(root: &Path, entry: &ModuleEntry) -> ModelError {
     let advice = match entry.class.as_str() {
         "LogitScore" => {
             "; give `--task text-generation` for the scores of all tokens, of which this module takes one or two"
@@ -303,7 +253,7 @@ fn unknown(root: &Path, entry: &Entry) -> ModelError {
 /// The kind of a module; `None` where it changes no value.
 fn module(
     root: &Path,
-    entry: &Entry,
+    entry: &ModuleEntry,
     file: &Configuration,
     is_of_tokens: bool,
     warnings: &mut Vec<String>,
