@@ -16,7 +16,7 @@ pub(crate) fn pool(pooling: Pooling, tokens: &Tensor, positions: Option<&Positio
         let holds = |at: usize| positions.is_none_or(|positions| length == 1 || positions.hold(row, at, length));
         let mut kept = numbers.chunks_exact(size.max(1)).enumerate().filter(|(at, _)| holds(*at)).map(|(_, v)| v);
         match pooling {
-            Pooling::Cls | Pooling::Model => kept.next().unwrap_or(&vec![0.0; size]).to_vec(),
+            Pooling::Cls | Pooling::Model => kept.next().map_or_else(|| vec![0.0; size], <[f32]>::to_vec),
             Pooling::Max => {
                 let larger = |most: Vec<f32>, v: &[f32]| most.iter().zip(v).map(|(a, b)| a.max(*b)).collect();
                 kept.fold(vec![f32::NEG_INFINITY; size], larger)

@@ -226,13 +226,13 @@ impl<'a> Batches<'a> {
         }
         let Some(sample) = texts.next().transpose()? else { return Ok(false) };
         let label = sample.label;
-        let query = if let Text::Pair(query, _) = &sample.text { Some(query.clone()) } else { None };
+        let query = if let Text::Pair(query, _) = &sample.text { Some(query.to_string()) } else { None };
         let row = |text, label, is_first, query| Row { source: Source::Text(text), label, is_first, query };
         match sample.text {
             Text::One(text) if self.divides => self.document = Some(Document::new(text)),
             _ if self.divides => bail!("--documents is for texts, and not for pairs or words"),
             Text::Pair(first, second) if tokens.embeds() => {
-                self.pending.push_back(row(Text::One(first), label, true, query));
+                self.pending.push_back(row(Text::One(first.to_string()), label, true, query));
                 self.pending.push_back(row(Text::One(second), None, false, None));
             }
             text => self.pending.push_back(row(text, label, true, query)),

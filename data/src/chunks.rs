@@ -10,10 +10,12 @@ use planish_artifact::chain::Chain;
 use planish_artifact::manifest::Input;
 use planish_eval::Tensor;
 use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde_json::Value;
 
 use super::pieces::{Piece, Span};
 use super::texts::{Sample, Text, TextFile};
+use super::tokenizer::TextTokenizer;
 use super::tokens::{Encoded, Tokens};
 use super::{Content, DataOptions, Dataset, TextModel, fixed_batch};
 
@@ -41,6 +43,8 @@ pub struct ChunkOptions {
     pub is_of_one: bool,
     /// Whether the texts are kept, with the ids and the places of their tokens.
     pub keeps_texts: bool,
+    /// How many threads tokenize.
+    pub threads: NonZeroUsize,
 }
 
 /// A text that was read.
@@ -75,8 +79,8 @@ pub struct KeptText {
 pub struct TextBatch {
     /// Which texts of the chunk they are, a row each. The inputs may have more rows, where the model fixes their number.
     pub rows: Vec<usize>,
-    /// The number of columns of token ids.
-    pub width: usize,
+    /// The number of their tokens with padding, that of rows which are run only to fill a batch included.
+    pub padded_tokens: usize,
     /// The inputs, complete and checked.
     pub inputs: Vec<(String, Tensor)>,
 }
@@ -99,6 +103,7 @@ pub struct Chunks<'a> {
     longest: Option<usize>,
     shape: BatchShape,
     options: ChunkOptions,
+    pool: ThreadPool,
 }
 
 /// How large batches are.
@@ -170,7 +175,9 @@ impl Dataset {
             width: tokens.width(),
             pads: tokens.masked(),
         };
-        Ok(Chunks { file, tokens, chain, longest: model.longest, shape, options: own })
+        let pool = ThreadPoolBuilder::new().num_threads(own.threads.get()).build();
+        let pool = pool.context("cannot start the threads of the tokenizer")?;
+        Ok(Chunks { file, tokens, chain, longest: model.longest, shape, options: own, pool })
     }
 }
 
@@ -178,6 +185,11 @@ impl Chunks<'_> {
     /// The most tokens of a text.
     pub fn longest(&self) -> usize {
         self.tokens.longest()
+    }
+
+    /// What texts are tokenized with.
+    pub fn tokenizer(&self) -> &TextTokenizer {
+        self.tokens.tokenizer()
     }
 
     /// Whether padding comes before the tokens.
@@ -218,8 +230,18 @@ impl Chunks<'_> {
             let Self { options: ChunkOptions { prompt, is_of_one, .. }, .. } = self;
             prepare(&mut sample.text, prompt, *is_of_one).with_context(|| format!("text {}", first + at + 1))?;
         }
-        let pieces = self.pieces(&samples)?;
+        let (texts, pieces) = self.pieces(samples.iter_mut().map(|sample| std::mem::take(&mut sample.text)))?;
         let lengths: Vec<usize> = pieces.iter().map(|piece| piece.ids.len()).collect();
+        // Without a mask, padding would be text.
+        if let Some(width) = self.shape.width.filter(|_| !self.shape.pads)
+            && let Some(at) = lengths.iter().position(|length| *length < width)
+        {
+            bail!(
+                "sample {} has {} tokens; the model takes {width} in each text, and has no mask that tells padding from tokens",
+                first + at + 1,
+                lengths[at]
+            );
+        }
         let batch = |rows: Vec<usize>| {
             let fixed = self.shape.rows.unwrap_or(rows.len());
             // A model of a fixed number of rows runs the last text of a smaller batch again.
@@ -229,33 +251,34 @@ impl Chunks<'_> {
             self.chain.complete(&mut inputs)?;
             self.chain.check(&inputs, self.longest)?;
             let width = self.shape.width.or(rows.iter().map(|at| lengths[*at]).max()).unwrap_or(0);
-            Ok(TextBatch { rows, width, inputs })
+            Ok(TextBatch { rows, padded_tokens: fixed * width, inputs })
         };
         let batches = self.shape.plan(&lengths).into_iter().map(batch).collect::<Result<_>>()?;
-        let texts = samples.into_iter().zip(pieces).map(|(sample, piece)| self.read_text(sample, piece)).collect();
+        let read = samples.into_iter().zip(texts.into_iter().zip(pieces));
+        let texts = read.map(|(sample, (text, piece))| self.read_text(sample, text, piece)).collect();
         Ok(Chunk { first, texts, batches })
     }
 
     /// All texts as token ids; several threads read them.
-    fn pieces(&self, samples: &[Sample]) -> Result<Vec<Piece>> {
+    fn pieces(&self, texts: impl Iterator<Item = Text>) -> Result<(Vec<Text>, Vec<Piece>)> {
         let (mut calls, mut bytes) = (vec![Vec::new()], 0);
-        for sample in samples {
+        for text in texts {
             if bytes >= CALL_BYTES || calls.last().is_some_and(|call: &Vec<Text>| call.len() == CALL_TEXTS) {
                 calls.push(Vec::new());
                 bytes = 0;
             }
-            bytes += sample.text.bytes();
+            bytes += text.bytes();
             if let Some(call) = calls.last_mut() {
-                call.push(sample.text.clone());
+                call.push(text);
             }
         }
-        let read: Vec<Vec<Piece>> = calls.into_par_iter().map(|call| self.tokens.all(call)).collect::<Result<_>>()?;
-        Ok(read.into_iter().flatten().collect())
+        let read = || calls.into_par_iter().map(|call| self.tokens.all(call)).collect::<Result<Vec<_>>>();
+        Ok(self.pool.install(read)?.into_iter().flatten().unzip())
     }
 
-    fn read_text(&self, sample: Sample, piece: Piece) -> ReadText {
+    fn read_text(&self, sample: Sample, text: Text, piece: Piece) -> ReadText {
         let Piece { ids, spans, words, cut, .. } = piece;
-        let (tokens, text) = (ids.len(), sample.text);
+        let tokens = ids.len();
         let kept = self.options.keeps_texts.then_some(KeptText { text, ids, spans, words });
         ReadText { id: sample.id, document: sample.document, tokens, is_cut: cut > 0, kept }
     }
@@ -277,7 +300,7 @@ fn prepare(text: &mut Text, prompt: &str, is_of_one: bool) -> Result<()> {
         }
         _ if prompt.is_empty() => {}
         Text::One(text) => text.insert_str(0, prompt),
-        Text::Pair(first, _) => *first = format!("{prompt}{first}"),
+        Text::Pair(first, _) => *first = format!("{prompt}{first}").into(),
         Text::Words(_) => {
             bail!("it is a list of words, and the prompt `{prompt}` is put in front of a text; join the words")
         }
@@ -307,9 +330,9 @@ mod tests {
             prepare(&mut text, prompt, is_of_one).map(|()| text).map_err(|error| error.to_string())
         };
         let (text, words) = (|| " a ".to_owned(), || Text::Words(vec!["a".to_owned()]));
-        let pair = || Text::Pair(text(), text());
+        let pair = || Text::Pair(text().into(), text());
         assert_eq!(prepared(Text::One(text()), "q:", true), Ok(Text::One("q: a ".to_owned())));
-        assert_eq!(prepared(pair(), "q:", false), Ok(Text::Pair("q: a ".to_owned(), text())));
+        assert_eq!(prepared(pair(), "q:", false), Ok(Text::Pair("q: a ".into(), text())));
         assert!(prepared(pair(), "", true).unwrap_err().contains("an embedding is of one"));
         assert!(prepared(words(), "", true).unwrap_err().contains("an embedding is of one text"));
         assert!(prepared(words(), "q:", false).unwrap_err().contains("the prompt `q:`"));

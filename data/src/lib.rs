@@ -223,7 +223,9 @@ impl Dataset {
         let tensors = is_tensors(path);
         let kind = if tensors { None } else { Kind::of(&ending) };
         let field = options.names.field.unwrap_or("the name of a text");
-        let named = [(options.field.is_some(), field), (options.label.is_some() && !tensors, "--label")];
+        let has_id = matches!(options.id, Some(IdField::Named(_)));
+        let named =
+            [(options.field.is_some(), field), (options.label.is_some() && !tensors, "--label"), (has_id, "--id")];
         if let Some((_, option)) = named.iter().find(|(is_given, _)| *is_given).filter(|_| !has_fields(path)) {
             bail!("{option} is for .jsonl, .csv and .parquet files; {} is not one", path.display());
         }

@@ -1,5 +1,7 @@
 //! Texts as token ids: in one piece, or divided into several from the beginning to the end.
 
+use std::borrow::Cow;
+
 use anyhow::{Result, anyhow, bail};
 use tokenizers::{EncodeInput, Encoding, PostProcessor, Tokenizer, TruncationDirection};
 
@@ -67,12 +69,15 @@ pub(super) fn piece(tokenizer: &TextTokenizer, text: &Text, longest: usize) -> R
     tokenizer.apply(move |tokenizer| read(tokenizer, &text, longest))
 }
 
-/// Several texts, each as such a piece.
+/// Several texts, each with such a piece.
 ///
 /// # Errors
 /// When the tokenizer fails.
-pub(super) fn all(tokenizer: &TextTokenizer, texts: Vec<Text>, longest: usize) -> Result<Vec<Piece>> {
-    tokenizer.apply_to_texts(move |tokenizer| texts.iter().map(|text| read(tokenizer, text, longest)).collect())
+pub(super) fn all(tokenizer: &TextTokenizer, texts: Vec<Text>, longest: usize) -> Result<Vec<(Text, Piece)>> {
+    tokenizer.apply_to_texts(move |tokenizer| {
+        let with_piece = |text: Text| read(tokenizer, &text, longest).map(|piece| (text, piece));
+        texts.into_iter().map(with_piece).collect()
+    })
 }
 
 /// A text as one piece.
@@ -84,11 +89,11 @@ fn read(tokenizer: &Tokenizer, text: &Text, longest: usize) -> Result<Piece> {
     let mut is_bounded = false;
     let mut piece = growing(longest, bytes(text), |most| {
         let bounded = bounded(text, most);
-        is_bounded = bounded != *text;
-        let input: EncodeInput<'_> = match bounded {
-            Text::One(text) => text.into(),
-            Text::Pair(first, second) => (first, second).into(),
-            Text::Words(words) => words.into(),
+        is_bounded = matches!(bounded, Cow::Owned(_));
+        let input: EncodeInput<'_> = match &*bounded {
+            Text::One(text) => text.as_str().into(),
+            Text::Pair(first, second) => (&**first, second.as_str()).into(),
+            Text::Words(words) => words.as_slice().into(),
         };
         let piece = of(&tokenizer.encode_char_offsets(input, true).map_err(|e| anyhow!("{e}"))?);
         let is_full = piece.ids.len() >= longest;
@@ -148,7 +153,7 @@ fn read_end(tokenizer: &Tokenizer, text: &Text, longest: usize) -> Result<Piece>
 
 /// Whether there is more of a text than spaces after so many characters of each of its sequences, or more words.
 fn has_more(text: &Text, read: [u64; 2], words: &[Option<usize>]) -> bool {
-    let more = |text: &String, read: u64| text.chars().skip(read as usize).any(|c| !c.is_whitespace());
+    let more = |text: &str, read: u64| text.chars().skip(read as usize).any(|c| !c.is_whitespace());
     match text {
         Text::One(text) => more(text, read[0]),
         Text::Pair(first, second) => more(first, read[0]) || more(second, read[1]),
@@ -223,12 +228,14 @@ fn bytes(text: &Text) -> usize {
     }
 }
 
-/// The beginning of a text: so many bytes of each of its sequences at most.
-fn bounded(text: &Text, most: usize) -> Text {
-    let cut = |text: &String| beginning(text, most).to_owned();
-    match text {
-        Text::One(text) => Text::One(cut(text)),
-        Text::Pair(first, second) => Text::Pair(cut(first), cut(second)),
+/// The beginning of a text: so many bytes of each of its sequences at most. A text that has no more is borrowed.
+fn bounded(text: &Text, most: usize) -> Cow<'_, Text> {
+    if bytes(text) <= most {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(match text {
+        Text::One(text) => Text::One(beginning(text, most).to_owned()),
+        Text::Pair(first, second) => Text::Pair(beginning(first, most).into(), beginning(second, most).to_owned()),
         Text::Words(words) => {
             let mut left = most;
             let fits = |word: &&String| {
@@ -238,7 +245,7 @@ fn bounded(text: &Text, most: usize) -> Text {
             };
             Text::Words(words.iter().take_while(fits).cloned().collect())
         }
-    }
+    })
 }
 
 /// A document, of which one part after the other is tokenized.
@@ -330,11 +337,11 @@ mod tests {
     #[test]
     fn the_beginning_of_a_text_is_that_of_its_sequences() {
         let text = |of: &str| of.to_owned();
-        assert_eq!(bounded(&Text::One(text("one two three")), 9), Text::One(text("one two")));
-        let pair = Text::Pair(text("one"), text("one two three"));
-        assert_eq!((bytes(&pair), bounded(&pair, 9)), (13, Text::Pair(text("one"), text("one two"))));
+        assert_eq!(*bounded(&Text::One(text("one two three")), 9), Text::One(text("one two")));
+        let pair = Text::Pair("one".into(), text("one two three"));
+        assert_eq!((bytes(&pair), &*bounded(&pair, 9)), (13, &Text::Pair("one".into(), text("one two"))));
         let words = Text::Words(vec![text("one"), text("two"), text("three")]);
-        assert_eq!((bytes(&words), bounded(&words, 7)), (11, Text::Words(vec![text("one"), text("two")])));
-        assert_eq!(bounded(&words, 11), words);
+        assert_eq!((bytes(&words), &*bounded(&words, 7)), (11, &Text::Words(vec![text("one"), text("two")])));
+        assert!(matches!(bounded(&words, 11), Cow::Borrowed(_)));
     }
 }

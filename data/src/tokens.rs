@@ -37,6 +37,8 @@ pub(super) struct Tokens {
     /// Whether padding comes before the tokens.
     left: bool,
     longest: usize,
+    /// Whether the model is a table of vectors of tokens.
+    is_static: bool,
     /// The number of token ids that the model has, where it is known.
     vocabulary: Option<i64>,
 }
@@ -149,6 +151,7 @@ impl Tokens {
             pad: model.pad.filter(|pad| (0..vocabulary.unwrap_or(i64::MAX)).contains(pad)).unwrap_or(0),
             left: wanted.iter().any(|(_, input)| input.role.cache().is_some()),
             longest,
+            is_static,
             vocabulary,
         })
     }
@@ -171,12 +174,17 @@ impl Tokens {
         piece(&self.tokenizer, text, self.longest)
     }
 
-    /// Several texts as token ids.
+    /// Several texts, each with its token ids.
     ///
     /// # Errors
     /// When the tokenizer fails.
-    pub(super) fn all(&self, texts: Vec<Text>) -> Result<Vec<Piece>> {
+    pub(super) fn all(&self, texts: Vec<Text>) -> Result<Vec<(Text, Piece)>> {
         all(&self.tokenizer, texts, self.longest)
+    }
+
+    /// What texts are tokenized with.
+    pub(super) fn tokenizer(&self) -> &TextTokenizer {
+        &self.tokenizer
     }
 
     /// The most tokens of a text.
@@ -206,11 +214,10 @@ impl Tokens {
     ///
     /// # Errors
     /// When the tokenizer gave an id that the model does not have.
-    pub(super) fn inputs(&self, pieces: &[(usize, &Piece)]) -> Result<Encoded> {
-        let mut rows: Vec<Vec<i64>> = pieces.iter().map(|(_, piece)| piece.ids.clone()).collect();
-        for (row, (sample, _)) in rows.iter().zip(pieces) {
+    pub(super) fn inputs<'a>(&'a self, pieces: &[(usize, &'a Piece)]) -> Result<Encoded> {
+        for (sample, piece) in pieces {
             let end = self.vocabulary.unwrap_or(i64::MAX);
-            if let Some(id) = row.iter().find(|id| **id >= end) {
+            if let Some(id) = piece.ids.iter().find(|id| **id >= end) {
                 bail!(
                     "the tokenizer does not fit the model: it gives the token id {id} in sample {sample}, and the \
                      vocabulary of the model has {end} tokens; use the {TOKENIZER} that the model was trained with"
@@ -218,41 +225,60 @@ impl Tokens {
             }
         }
         // A text that the tokenizer makes nothing of is one of padding.
-        rows.iter_mut().filter(|row| row.is_empty()).for_each(|row| row.push(self.pad));
-        let ones = |rows: &[Vec<i64>]| -> Vec<Vec<i64>> { rows.iter().map(|row| vec![1; row.len()]).collect() };
-        let mut inputs = vec![(self.ids.name.clone(), self.matrix(&self.ids, &rows, self.pad, self.left)?)];
+        let padding = [self.pad];
+        let row = |(_, piece): &(usize, &'a Piece)| if piece.ids.is_empty() { &padding } else { piece.ids.as_slice() };
+        let rows: Vec<&[i64]> = pieces.iter().map(row).collect();
+        let longest = rows.iter().map(|row| row.len()).max().unwrap_or(0);
+        // The text of a decoder has one more.
+        let ones = vec![1; longest + 1];
+        let mut inputs = vec![(self.ids.name.clone(), matrix(&self.ids, &rows, self.pad, self.left)?)];
         if let Some(mask) = &self.mask {
             let mask = mask.as_wide_as(&self.ids);
-            inputs.push((mask.name.clone(), self.matrix(&mask, &ones(&rows), 0, self.left)?));
+            // A table of vectors has a mean of no tokens: zeros.
+            let masks = rows.iter().zip(pieces).map(|(row, (_, piece))| match piece.ids.is_empty() && self.is_static {
+                true => &[0][..],
+                false => &ones[..row.len()],
+            });
+            inputs.push((mask.name.clone(), matrix(&mask, &masks.collect::<Vec<_>>(), 0, self.left)?));
         }
         let is_second = |(_, piece): &(usize, &Piece)| piece.types.iter().any(|of| *of != 0);
         if let Some(types) = self.types.as_ref().filter(|_| pieces.iter().any(is_second)) {
             let types = types.as_wide_as(&self.ids);
-            let rows: Vec<Vec<i64>> = pieces.iter().map(|(_, piece)| piece.types.clone()).collect();
-            inputs.push((types.name.clone(), self.matrix(&types, &rows, 0, self.left)?));
+            let rows: Vec<&[i64]> = pieces.iter().map(|(_, piece)| piece.types.as_slice()).collect();
+            inputs.push((types.name.clone(), matrix(&types, &rows, 0, self.left)?));
         }
         let mut decoder_mask = None;
         if let Some((port, start)) = &self.decoder {
-            let after = |row: &Vec<i64>| [*start].into_iter().chain(row.iter().copied()).take(self.longest).collect();
+            let after = |row: &&[i64]| [*start].into_iter().chain(row.iter().copied()).take(self.longest).collect();
             let rows: Vec<Vec<i64>> = rows.iter().map(after).collect();
-            inputs.push((port.name.clone(), self.matrix(port, &rows, self.pad, false)?));
-            decoder_mask = Some(self.matrix(port, &ones(&rows), 0, false)?);
+            let rows: Vec<&[i64]> = rows.iter().map(Vec::as_slice).collect();
+            inputs.push((port.name.clone(), matrix(port, &rows, self.pad, false)?));
+            let masks: Vec<&[i64]> = rows.iter().map(|row| &ones[..row.len()]).collect();
+            decoder_mask = Some(matrix(port, &masks, 0, false)?);
         }
         Ok(Encoded { inputs, decoder_mask })
     }
+}
 
-    /// Rows of one length: that of the longest, or the model's.
-    fn matrix(&self, column: &Column, rows: &[Vec<i64>], pad: i64, left: bool) -> Result<Tensor> {
-        let width = column.width.unwrap_or_else(|| rows.iter().map(Vec::len).max().unwrap_or(0));
-        let mut numbers = Vec::with_capacity(rows.len() * width);
-        for row in rows {
-            let padding = std::iter::repeat_n(pad as f64, width.saturating_sub(row.len()));
-            let ids = row.iter().take(width).map(|id| *id as f64);
-            match left {
-                true => numbers.extend(padding.chain(ids)),
-                false => numbers.extend(ids.chain(padding)),
+/// Rows of one length: that of the longest, or the model's.
+fn matrix(column: &Column, rows: &[&[i64]], pad: i64, left: bool) -> Result<Tensor> {
+    let width = column.width.unwrap_or_else(|| rows.iter().map(|row| row.len()).max().unwrap_or(0));
+    let mut numbers = Vec::with_capacity(rows.len() * width);
+    for row in rows {
+        let row = &row[..row.len().min(width)];
+        let padding = std::iter::repeat_n(pad, width - row.len());
+        match left {
+            true => numbers.extend(padding.chain(row.iter().copied())),
+            false => {
+                numbers.extend_from_slice(row);
+                numbers.extend(padding);
             }
         }
-        Tensor::from_f64(column.dtype, vec![rows.len(), width], &numbers).context("token ids do not fit a tensor")
     }
+    let shape = vec![rows.len(), width];
+    let tensor = match column.dtype {
+        DType::I64 => Tensor::new(shape, numbers),
+        dtype => Tensor::from_f64(dtype, shape, &numbers.into_iter().map(|number| number as f64).collect::<Vec<_>>()),
+    };
+    tensor.context("token ids do not fit a tensor")
 }

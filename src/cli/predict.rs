@@ -20,8 +20,8 @@ use super::{RunOn, Usage, note, overwrites, print_json, warn};
 ///
 /// `planish embed` is the same command: an embedding is what a model for embeddings predicts. The tokenizer.json of the
 /// artifact turns texts into token ids. Predictions are in the order of the texts, one for each text, also for blank ones.
-/// Texts of about the same length are run together, and the next texts are read meanwhile, so that memory does not depend on
-/// the size of the data.
+/// Texts of about the same length are run together, some thousand texts at a time, so that memory does not depend on the size
+/// of the data.
 ///
 /// The members of a line of JSON depend on the task. `id` is that of the record, where it has one, and `document` is the place of
 /// a document in a record with a list of them.
@@ -37,7 +37,8 @@ use super::{RunOn, Usage, note, overwrites, print_json, warn};
 ///
 /// Classification of tokens: `tokens` with label, score, text, start and end, without those of the label O. For a list of words
 /// the label is that of the first token of each word. Question answering: `answer`, `score`, `start` and `end` in the
-/// context. Masked tokens: `masks`, each with its likeliest tokens. Offsets count characters.
+/// context. Masked tokens: `masks`, each with its likeliest tokens. Offsets count characters; of a pair `sequence`, 0 or 1, says in
+/// which text.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The artifact's folder

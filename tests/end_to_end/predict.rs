@@ -10,7 +10,9 @@ use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 
 use crate::evaluate::{IDS, LINES, evaluated, graph, interpreted};
-use crate::support::{Done, Draft, golden, planish, planish_compile, scratch, tensors, text, write_tokenizer};
+use crate::support::{
+    Done, Draft, Stored, golden, planish, planish_compile, scratch, tensors, text, write_tensors, write_tokenizer,
+};
 
 /// The number of tokens of the tables and tokenizers here.
 const TOKENS: i64 = 131;
@@ -203,7 +205,40 @@ fn a_model_may_fix_its_batch_or_have_no_mask() {
         let done = run(&artifact, &write(folder.path(), &records), &[]).exits(0, &[]);
         let expected = [IDS.map(mean).as_slice(), &[mean(&[1, 3, 8])]].concat();
         assert_vectors(&lines(&done).iter().map(vector).collect::<Vec<_>>(), &expected);
+        if dims == "2, 8" {
+            let (data, file) = (folder.path().join("data.jsonl"), folder.path().join("out.jsonl"));
+            let report = run(&artifact, &data, &["-o", text(&file), "--json"]).exits(0, &[]);
+            let report: Value = serde_json::from_str(&report.stdout).unwrap();
+            assert_eq!(report["padded_tokens"], 6 * 8, "rows that fill up a batch are run too: {report}");
+        }
     }
+    let folder = scratch();
+    let artifact = embedder(folder.path(), "batch_size, 3", false);
+    let of = |texts: [&str; 2]| write(folder.path(), &texts.map(|text| json!({"text": text})));
+    run(&artifact, &of(["w3 w8", "w5 w7 w9"]), &[]).exits(0, &[]);
+    run(&artifact, &of(["w3 w8", "w5"]), &[]).exits(1, &["sample 2 has 2 tokens; the model takes 3", "no mask"]);
+}
+
+/// The mean of no vectors is zeros, as that of the library.
+#[test]
+fn a_blank_text_of_a_static_model_is_zeros() {
+    let folder = scratch();
+    let model = folder.path().join("model");
+    fs::create_dir_all(model.join("0_StaticEmbedding")).unwrap();
+    let table: Vec<u8> = (0..TOKENS).flat_map(|id| (0..2).flat_map(move |at| feature(id, at).to_le_bytes())).collect();
+    let table = Stored { dtype: Dtype::F32, shape: vec![usize::try_from(TOKENS).unwrap(), 2], bytes: table };
+    let tables = [("embedding.weight".to_owned(), table)].into();
+    write_tensors(&model.join("0_StaticEmbedding/model.safetensors"), &tables);
+    write_tokenizer(&model.join("0_StaticEmbedding"), TOKENS);
+    let class = "sentence_transformers.models.StaticEmbedding";
+    let list = json!([{"idx": 0, "name": "0", "path": "0_StaticEmbedding", "type": class}]);
+    fs::write(model.join("modules.json"), list.to_string()).unwrap();
+    let out = folder.path().join("out");
+    planish_compile(&model, &out, &[]).exits(0, &[]);
+    let data = write(folder.path(), &["w3 w8", "", " ", "w3 w8 w9 w9"].map(|text| json!({"text": text})));
+    let found: Vec<Vec<f32>> = lines(&run(&out, &data, &[]).exits(0, &[])).iter().map(vector).collect();
+    let mean = |ids: &[i64]| mean(ids)[..2].to_vec();
+    assert_vectors(&found, &[mean(&[3, 8]), vec![0.0; 2], vec![0.0; 2], mean(&[3, 8, 9, 9])]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What `planish predict` refuses, and what is left of a file then.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use serde_json::json;
 
@@ -22,6 +23,12 @@ fn bad_data_is_named() {
     let done = run(&artifact, &data, &["-o", text(&output)]);
     done.exits(1, &["data.jsonl, line 2: there is no `text`, but `a`; --field names the member with the text"]);
     assert_eq!((fs::read_to_string(&output).unwrap().as_str(), names(folder.path()).len()), ("old", before));
+    // An error of a later chunk leaves nothing either.
+    let late: Vec<_> = (0..5000).map(|_| json!({"text": "w1"})).chain([json!({"a": "w1"})]).collect();
+    let late = write(folder.path(), &late);
+    run(&artifact, &late, &["-o", text(&output)]).exits(1, &["data.jsonl, line 5001: there is no `text`"]);
+    assert_eq!((fs::read_to_string(&output).unwrap().as_str(), names(folder.path()).len()), ("old", before));
+    let data = write(folder.path(), &[json!({"text": "w1"}), json!({"a": "w1"})]);
     run(&artifact, &data, &["--id", "name"]).exits(1, &["line 1: there is no `name`, but `text`"]);
     let tensors = file("x.npz");
     fs::write(&tensors, "").unwrap();
@@ -38,6 +45,11 @@ fn outputs_fit_the_predictions() {
     let data = write(folder.path(), &[json!({"text": "w1"})]);
     run(&embeds, &data, &["-o", text(&data)]).exits(2, &["which this command reads"]);
     run(&embeds, &data, &["-o", "vectors.csv"]).exits(2, &["-o vectors.csv: predictions are written as .jsonl"]);
+    // Standard output is a pipe here.
+    let pipe = folder.path().join("pipe.npy");
+    symlink("/dev/stdout", &pipe).unwrap();
+    let done = run(&embeds, &data, &["-o", text(&pipe)]);
+    done.exits(1, &["pipe.npy: its first bytes are written last, and it is a pipe; write .jsonl or .parquet"]);
     run(&embeds, &data, &["--json"]).exits(2, &["name a file with -o"]);
     run(&embeds, &data, &["--top", "2"]).exits(2, &["--top is for masked tokens"]);
     run(&embeds, &data, &["-o", "/nowhere/a.npy"]).exits(1, &["cannot write /nowhere/a.npy"]);

@@ -41,7 +41,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
         None => fs::write(path, bytes).with_context(context),
         Some(target) => {
             let (draft, mut file) = make_beside(&target).with_context(context)?;
-            file.write_all(bytes).with_context(context)?;
+            file.write_all(bytes).and_then(|()| file.sync_all()).with_context(context)?;
             draft.place(|| fs::rename(draft.path(), &target)).with_context(context)
         }
     }
@@ -81,8 +81,8 @@ impl Streamed {
     /// When that is impossible; what was there is unchanged then.
     pub fn place(self) -> Result<()> {
         let Some((draft, target)) = self.draft else { return Ok(()) };
-        drop(self.file);
-        let place = draft.place(|| fs::rename(draft.path(), &target));
+        // What has its final name is whole after a power cut too.
+        let place = self.file.sync_all().and_then(|()| draft.place(|| fs::rename(draft.path(), &target)));
         place.with_context(|| format!("cannot write {}", target.display()))
     }
 }

@@ -10,7 +10,7 @@ use planish_artifact::evaluation::Pooling;
 use planish_artifact::manifest::Output;
 use planish_data::fields_of;
 use planish_data::sentence::SentenceSettings;
-use planish_data::tokenizer::{TextTokenizer, mask_token};
+use planish_data::tokenizer::{TextTokenizer, class_token, mask_token};
 use planish_ir::OutputRole;
 use planish_models::Task;
 
@@ -20,6 +20,9 @@ use super::sink::OutputForm;
 
 /// How many tokens are given for each masked one unless told otherwise.
 const CANDIDATES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4);
+
+/// The tokens of a vocabulary whose size is not known: those of the largest usual ones.
+const MOST_VOCABULARY: usize = 1 << 18;
 
 /// The names of the texts of pairs, the likeliest first.
 const PAIRS: [[&str; 2]; 6] = [
@@ -47,8 +50,8 @@ pub(super) enum Head {
     Tokens { output: String, labels: Rc<[String]> },
     /// The answer to a question.
     Answer { start: String, end: String },
-    /// The tokens in place of masks, of a vocabulary of so many.
-    Masks { output: String, mask: i64, vocabulary: usize, top: NonZeroUsize, tokenizer: Box<TextTokenizer> },
+    /// The tokens in place of masks, of a vocabulary of so many; `usize::MAX` where that is not known.
+    Masks { output: String, vocabulary: usize, top: NonZeroUsize },
 }
 
 impl Head {
@@ -125,15 +128,13 @@ impl Head {
                 Ok(Self::Answer { start: named(OutputRole::StartLogits)?, end: named(OutputRole::EndLogits)? })
             }
             Task::FillMask => {
-                let tokenizer = TextTokenizer::open(&artifact.folder)?;
-                let mask = mask_token(&tokenizer, &artifact.folder)?;
                 // Rows that fill up a vocabulary are no tokens.
                 let vocabulary = match part.padded_logits() {
                     Some(padded) => padded.size,
                     None => last_size(of(OutputRole::Logits)).unwrap_or(usize::MAX),
                 };
                 let (output, top) = (named(OutputRole::Logits)?, most.unwrap_or(CANDIDATES));
-                Ok(Self::Masks { output, mask, vocabulary, top, tokenizer: Box::new(tokenizer) })
+                Ok(Self::Masks { output, vocabulary, top })
             }
             Task::TextGeneration | Task::Text2TextGeneration => {
                 bail!(Unfit(format!("{folder} generates text: planish generate {folder}")))
@@ -161,9 +162,27 @@ impl Head {
         }
     }
 
+    /// The id of the token that predictions look for among those of a text: that of masks, or the one that a question without
+    /// an answer has.
+    ///
+    /// # Errors
+    /// When the tokenizer has none for masks, or its settings cannot be read.
+    pub(super) fn marked_token(&self, tokenizer: &TextTokenizer, folder: &Path) -> Result<Option<i64>> {
+        match self {
+            Self::Masks { .. } => mask_token(tokenizer, folder).map(Some),
+            Self::Answer { .. } => class_token(tokenizer, folder),
+            _ => Ok(None),
+        }
+    }
+
     /// Whether vectors are predicted.
     pub(super) fn embeds(&self) -> bool {
         matches!(self, Self::Embedding { .. })
+    }
+
+    /// Whether vectors of tokens are pooled here.
+    pub(super) fn pools(&self) -> bool {
+        matches!(self, Self::Embedding { pooling, .. } if *pooling != Pooling::Model)
     }
 
     /// Whether a prompt may be put in front of texts: the classes of the sentence-transformers library that do this give
@@ -205,7 +224,7 @@ impl Head {
     /// embeddings has a score of each token for each feature.
     pub(super) fn bounded(&self, count: NonZeroUsize, bytes: usize) -> NonZeroUsize {
         let size = match self {
-            Self::Masks { vocabulary, .. } => *vocabulary,
+            Self::Masks { vocabulary, .. } => (*vocabulary).min(MOST_VOCABULARY),
             Self::Embedding { size, .. } => *size,
             Self::Score { .. } | Self::Class { .. } | Self::Tokens { .. } | Self::Answer { .. } => return count,
         };

@@ -1,28 +1,29 @@
 //! Predictions: texts go in, and what the task of an artifact makes of them comes out, in the order of the texts.
 //!
-//! A thread reads and tokenizes the next texts while the runtime runs those before. Memory is bounded by a few chunks of texts
-//! and what is predicted of one chunk.
+//! Memory is bounded by a few chunks of texts and what is predicted of one chunk.
 
+mod characters;
 mod config;
 mod head;
 mod outcome;
 mod read;
 mod sink;
 mod span;
+mod turns;
 
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use planish_artifact::backend::RuntimeSettings;
 use planish_artifact::chain::Chain;
 use planish_artifact::{Artifact, named, note_elsewhere, runtime};
 use planish_data::chunks::{Chunk, ChunkOptions, TextBatch};
 use planish_data::sentence::{PromptError, SentenceSettings};
+use planish_data::tokenizer::TextTokenizer;
 use planish_data::vectors::VectorForm;
 use planish_data::{DataOptions, Dataset, IdField, OptionNames, count};
 use planish_runtimes::{RuntimeValue, Session, SessionOptions};
@@ -177,8 +178,10 @@ pub fn predict(
         prompt,
         is_of_one: embeds,
         keeps_texts: head.needs_texts(),
+        threads: threads(options),
     };
     let chunks = dataset.chunks(&chain, (&artifact.manifest).into(), &artifact.folder, &data_options, chunk_options)?;
+    let marked = head.marked_token(chunks.tokenizer(), &artifact.folder)?;
     runs_on.check()?;
     let [part] = chain.parts() else { bail!("{} has several parts", artifact.folder.display()) };
     let session = artifact.load(part, runs_on.as_ref(), SessionOptions { threads: options.threads })?;
@@ -195,23 +198,14 @@ pub fn predict(
         session,
         names: TextNames::of(&chain),
         is_left: chunks.is_left(),
+        tokenizer: chunks.tokenizer(),
+        marked,
         sink: Sink::new(output),
         figures: Figures::default(),
         progress: &progress,
     };
-    thread::scope(|scope| {
-        // One chunk is run, one waits, and one is read.
-        let (sender, receiver) = sync_channel::<Chunk>(1);
-        let chunks = &chunks;
-        let reader = thread::Builder::new()
-            .name("texts".to_owned())
-            .spawn_scoped(scope, move || chunks.read(|chunk| sender.send(chunk).is_ok()))
-            .context("cannot start a thread that reads texts")?;
-        // The receiver is gone with the first error, which ends the reader.
-        let ran = receiver.into_iter().try_for_each(|chunk| run.chunk(&chunk));
-        let read = reader.join().map_err(|_| anyhow!("the thread that reads texts ended"))?;
-        ran.and(read)
-    })?;
+    let run_all = if runs_on.is_on_gpu() { turns::ahead } else { turns::in_turn };
+    run_all(&chunks, &mut run)?;
     let Run { sink, figures, .. } = run;
     sink.finish()?;
     let seconds = start.elapsed().as_secs_f64();
@@ -237,12 +231,15 @@ pub fn predict(
 
 /// The most tokens of a batch where nobody says it.
 fn usual_tokens(is_on_gpu: bool, options: &PredictOptions) -> NonZeroUsize {
-    let threads = match options.threads {
-        0 => thread::available_parallelism().map_or(1, NonZeroUsize::get),
-        threads => threads,
-    };
-    let of_threads = threads.saturating_mul(THREAD_TOKENS).clamp(*PROCESSOR_TOKENS.start(), *PROCESSOR_TOKENS.end());
+    let of_threads =
+        threads(options).get().saturating_mul(THREAD_TOKENS).clamp(*PROCESSOR_TOKENS.start(), *PROCESSOR_TOKENS.end());
     NonZeroUsize::new(if is_on_gpu { GPU_TOKENS } else { of_threads }).unwrap_or(NonZeroUsize::MIN)
+}
+
+/// How many threads there are for each kind of work.
+fn threads(options: &PredictOptions) -> NonZeroUsize {
+    let all = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    NonZeroUsize::new(options.threads).unwrap_or_else(all)
 }
 
 fn unfit(error: PromptError) -> Unfit {
@@ -265,6 +262,9 @@ struct Run<'a, 'o> {
     names: TextNames,
     /// Whether padding comes before the tokens.
     is_left: bool,
+    tokenizer: &'a TextTokenizer,
+    /// The id of the token that predictions look for.
+    marked: Option<i64>,
     sink: Sink<'o>,
     figures: Figures,
     progress: &'a dyn Fn(u64),
@@ -284,7 +284,7 @@ impl Run<'_, '_> {
             for (row, outcome) in batch.rows.iter().zip(predicted) {
                 outcomes[*row] = Some(outcome);
             }
-            self.figures.padded += (batch.rows.len() * batch.width) as u64;
+            self.figures.padded += batch.padded_tokens as u64;
             done += batch.rows.len() as u64;
             (self.progress)(done);
         }
@@ -317,9 +317,10 @@ impl Run<'_, '_> {
             value.to_tensor().with_context(|| format!("the output `{name}` cannot be read from its device"))
         };
         let tensors = self.head.outputs().into_iter().map(tensor).collect::<Result<Vec<_>>>()?;
-        let positions = self.names.positions(&batch.inputs);
+        let positions = self.head.pools().then(|| self.names.positions(&batch.inputs)).flatten();
         let texts: Vec<_> = batch.rows.iter().map(|row| &chunk.texts[*row]).collect();
-        self.head.read(&tensors, &Batch { texts, positions, is_left: self.is_left })
+        let (is_left, tokenizer, marked) = (self.is_left, self.tokenizer, self.marked);
+        self.head.read(&tensors, &Batch { texts, positions, is_left, tokenizer, marked })
     }
 }
 
@@ -327,12 +328,12 @@ impl OutputForm {
     /// That of a file's name.
     ///
     /// # Errors
-    /// [`Unfit`] when its ending is that of no form.
+    /// [`Unfit`] when its ending is that of no form; also when such a file cannot be written.
     pub fn of(path: &Path) -> Result<Self> {
         let ending = path.extension().unwrap_or_default().to_string_lossy();
         match (ending.as_ref(), VectorForm::of(&ending)) {
             ("jsonl", _) => Ok(Self::Lines),
-            (_, Some(form)) => form.check().map(|()| Self::Vectors(form)),
+            (_, Some(form)) => form.check(path).map(|()| Self::Vectors(form)),
             _ => bail!(Unfit(format!(
                 "-o {}: predictions are written as .jsonl, and embeddings also as .npy, .safetensors or .parquet",
                 path.display()

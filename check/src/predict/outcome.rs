@@ -53,6 +53,8 @@ pub(super) enum Outcome {
         /// Each masked token.
         masks: Vec<Mask>,
     },
+    /// Nothing, because a number that it is made of is not finite.
+    NotFinite,
 }
 
 /// Labels, in the order of their classes, with their scores.
@@ -77,6 +79,9 @@ pub(super) struct LabelledToken {
     /// Which word of a list of words it begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) word: Option<usize>,
+    /// Which text of a pair it is in: 0 or 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sequence: Option<usize>,
     /// The characters of the text, or the whole word.
     pub(super) text: String,
     /// The first character in the text, or in the word.
@@ -88,6 +93,9 @@ pub(super) struct LabelledToken {
 /// A masked token.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Mask {
+    /// Which text of a pair it is in: 0 or 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sequence: Option<usize>,
     /// The first character of the mask in the text.
     pub(super) start: usize,
     /// The character after its last one.
@@ -113,6 +121,7 @@ impl Outcome {
             Self::Score { score } | Self::Answer { score, .. } => score.is_finite(),
             Self::Class { scores, .. } => scores.scores.iter().all(|score| score.is_finite()),
             Self::Tokens { tokens } => tokens.iter().all(|token| token.score.is_finite()),
+            Self::NotFinite => false,
             Self::Masks { masks } => masks.iter().flat_map(|mask| &mask.tokens).all(|token| token.score.is_finite()),
         }
     }

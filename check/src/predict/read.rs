@@ -9,10 +9,11 @@ use planish_data::chunks::{KeptText, ReadText};
 use planish_data::tokenizer::TextTokenizer;
 use planish_eval::Tensor;
 
+use super::characters::Characters;
 use super::config::Activation;
 use super::head::Head;
 use super::outcome::{Candidate, LabelledToken, Mask, Outcome, Scores, sigmoid, softmax};
-use super::span;
+use super::span::{self, Part};
 use crate::evaluate::metrics::{normalized, top};
 use crate::pooling::pool;
 use crate::positions::{Positions, floats};
@@ -28,6 +29,10 @@ pub(super) struct Batch<'a> {
     pub(super) positions: Option<Positions>,
     /// Whether padding comes before the tokens.
     pub(super) is_left: bool,
+    /// What the texts were tokenized with.
+    pub(super) tokenizer: &'a TextTokenizer,
+    /// The id that [`Head::marked_token`] gives.
+    pub(super) marked: Option<i64>,
 }
 
 impl Batch<'_> {
@@ -75,19 +80,22 @@ impl Head {
                 let [start, end] = outputs else { bail!("there are no scores of two kinds") };
                 answers(start, end, batch)
             }
-            Self::Masks { mask, vocabulary, top, tokenizer, .. } => {
-                masks(first, (*mask, *vocabulary, *top), tokenizer, batch)
-            }
+            Self::Masks { vocabulary, top, .. } => masks(first, (*vocabulary, *top), batch),
         }
     }
 }
 
-/// What is made of the logits [rows, labels] of each text.
+/// What is made of the logits [rows, labels] of each text, where they are finite.
 fn of_rows(logits: &Tensor, batch: &Batch<'_>, make: impl Fn(&[f32]) -> Result<Outcome>) -> Result<Vec<Outcome>> {
     let &[_, labels] = logits.shape() else {
         bail!("the scores of texts are {:?}, not [texts, labels]", logits.shape())
     };
-    floats(logits).chunks_exact(labels.max(1)).take(batch.texts.len()).map(make).collect()
+    let outcome = |row: &[f32]| if is_finite(row) { make(row) } else { Ok(Outcome::NotFinite) };
+    floats(logits).chunks_exact(labels.max(1)).take(batch.texts.len()).map(outcome).collect()
+}
+
+fn is_finite(logits: &[f32]) -> bool {
+    logits.iter().all(|logit| logit.is_finite())
 }
 
 /// The best label of logits.
@@ -137,30 +145,27 @@ fn labelled(logits: &Tensor, labels: &[String], batch: &Batch<'_>) -> Result<Vec
     let kept = batch.kept()?;
     let of_text = |(row, text): (usize, &KeptText)| {
         let begin = batch.begin(batch.texts[row], columns.tokens);
-        let mut tokens = Vec::new();
+        let (is_pair, is_list) = (matches!(text.text, Text::Pair(..)), matches!(text.text, Text::Words(_)));
+        let (mut texts, mut tokens) = (Characters::of_each(&text.text), Vec::new());
         for (at, span) in text.spans.iter().enumerate() {
             let Some(span) = span else { continue };
-            let (word, whole, start, end) = match &text.text {
-                Text::Words(words) => {
-                    // The first token of a word says its label.
-                    let Some((number, word)) = text.words[at].and_then(|at| Some((at, words.get(at)?))) else {
-                        continue;
-                    };
-                    (Some(number), word, 0, word.chars().count())
-                }
-                Text::One(text) | Text::Pair(text, _) if span.sequence == 0 => (None, text, span.start, span.end),
-                Text::Pair(_, text) => (None, text, span.start, span.end),
-                Text::One(_) => continue,
-            };
+            // The first token of a word says its label.
+            let part = if is_list { text.words[at] } else { Some(span.sequence) };
+            let Some((number, part)) = part.and_then(|number| Some((number, texts.get_mut(number)?))) else { continue };
             let scores = columns.at(row, begin + at)?;
+            if !is_finite(scores) {
+                return Ok(Outcome::NotFinite);
+            }
             let best = top(scores);
             let label = labels.get(best).with_context(|| format!("the class {best} of a token has no label"))?;
             if label == OUTSIDE {
                 continue;
             }
-            let (text, start, end) = trimmed(whole, start, end);
-            let score = softmax(scores)[best] as f32;
-            tokens.push(LabelledToken { label: label.clone(), score, word, text, start, end });
+            let (start, end) = if is_list { (0, usize::MAX) } else { (span.start, span.end) };
+            let (text, start, end) = part.trimmed(start, end);
+            let (label, text, score) = (label.clone(), text.to_owned(), softmax(scores)[best] as f32);
+            let (word, sequence) = (is_list.then_some(number), is_pair.then_some(number));
+            tokens.push(LabelledToken { label, score, word, sequence, text, start, end });
         }
         Ok(Outcome::Tokens { tokens })
     };
@@ -181,16 +186,14 @@ fn answers(start: &Tensor, end: &Tensor, batch: &Batch<'_>) -> Result<Vec<Outcom
             bail!("an answer is found in a pair of a question and a text; --field names both")
         };
         let begin = batch.begin(batch.texts[row], tokens);
-        let span_at = |at: usize| at.checked_sub(begin).and_then(|at| text.spans.get(at).copied().flatten());
-        let is_text = |at: usize| span_at(at).is_some_and(|span| span.sequence == 1 && span.end > span.start);
+        let part = |at: usize| at.checked_sub(begin).map_or(Part::Other, |at| span::part(text, at, batch.marked));
         // A text of no tokens has no answer.
-        let Some(best) = span::best(&starts, &ends, is_text) else {
+        let Some(best) = span::best(&starts, &ends, part) else {
             return Ok(Outcome::Answer { answer: String::new(), score: 0.0, start: 0, end: 0 });
         };
-        let (first, last) = (span_at(best.first), span_at(best.last));
-        let (from, to) = (first.map_or(0, |span| span.start), last.map_or(0, |span| span.end));
-        let (answer, start, end) = trimmed(context, from, to);
-        Ok(Outcome::Answer { answer, score: best.score as f32, start, end })
+        let (from, to) = span::whole_words(text, best.first - begin, best.last - begin);
+        let (answer, start, end) = Characters::of(context).trimmed(from, to);
+        Ok(Outcome::Answer { answer: answer.to_owned(), score: best.score as f32, start, end })
     };
     batch.kept()?.into_iter().enumerate().map(answer).collect()
 }
@@ -199,31 +202,30 @@ fn answers(start: &Tensor, end: &Tensor, batch: &Batch<'_>) -> Result<Vec<Outcom
 type Best = Vec<(usize, f64)>;
 
 /// The likeliest tokens in place of masks, by logits [rows, tokens, vocabulary].
-fn masks(
-    logits: &Tensor,
-    (mask, vocabulary, top): (i64, usize, NonZeroUsize),
-    tokenizer: &TextTokenizer,
-    batch: &Batch<'_>,
-) -> Result<Vec<Outcome>> {
+fn masks(logits: &Tensor, (vocabulary, top): (usize, NonZeroUsize), batch: &Batch<'_>) -> Result<Vec<Outcome>> {
     let columns = Columns::of(logits)?;
-    let best = |(row, text): (usize, &KeptText)| -> Result<Vec<(usize, usize, Best)>> {
+    let best = |(row, text): (usize, &KeptText)| -> Result<Vec<(Mask, Best)>> {
         let begin = batch.begin(batch.texts[row], columns.tokens);
-        let masked = (0..text.ids.len()).filter(|at| text.ids[*at] == mask);
-        let span = |at: usize| text.spans.get(at).copied().flatten().map_or((0, 0), |span| (span.start, span.end));
+        let (is_pair, mut texts) = (matches!(text.text, Text::Pair(..)), Characters::of_each(&text.text));
+        let masked = (0..text.ids.len()).filter(|at| Some(text.ids[*at]) == batch.marked);
         let found = |at: usize| {
             let scores = columns.at(row, begin + at)?;
-            let (start, end) = span(at);
-            Ok((start, end, candidates(&scores[..vocabulary.min(scores.len())], top.get())))
+            let span = text.spans.get(at).copied().flatten();
+            let place = span.and_then(|span| Some(texts.get_mut(span.sequence)?.trimmed(span.start, span.end)));
+            let (_, start, end) = place.unwrap_or_default();
+            let sequence = span.filter(|_| is_pair).map(|span| span.sequence);
+            let mask = Mask { sequence, start, end, tokens: Vec::new() };
+            Ok((mask, candidates(&scores[..vocabulary.min(scores.len())], top.get())))
         };
         masked.map(found).collect()
     };
     let found = batch.kept()?.into_iter().enumerate().map(best).collect::<Result<Vec<_>>>()?;
-    let ids = found.iter().flatten().flat_map(|(.., best)| best.iter().map(|(id, _)| u32::try_from(*id)));
-    let mut tokens = tokenizer.each(ids.collect::<Result<_, _>>()?)?.into_iter();
-    let mut of_mask = |(start, end, best): (usize, usize, Best)| {
+    let ids = found.iter().flatten().flat_map(|(_, best)| best.iter().map(|(id, _)| u32::try_from(*id)));
+    let mut tokens = batch.tokenizer.each(ids.collect::<Result<_, _>>()?)?.into_iter();
+    let mut of_mask = |(mask, best): (Mask, Best)| {
         let candidate =
             |(id, score): (usize, f64)| Candidate { token: tokens.next().unwrap_or_default(), id, score: score as f32 };
-        Mask { start, end, tokens: best.into_iter().map(candidate).collect() }
+        Mask { tokens: best.into_iter().map(candidate).collect(), ..mask }
     };
     Ok(found.into_iter().map(|masks| Outcome::Masks { masks: masks.into_iter().map(&mut of_mask).collect() }).collect())
 }
@@ -242,17 +244,10 @@ fn candidates(logits: &[f32], count: usize) -> Best {
     order.into_iter().map(|id| (id, scores[id])).collect()
 }
 
-/// The characters of a text from one on and before another, without blanks around them, and where they are then.
-fn trimmed(text: &str, start: usize, end: usize) -> (String, usize, usize) {
-    let whole: String = text.chars().skip(start).take(end.saturating_sub(start)).collect();
-    let blanks = whole.chars().take_while(|c| c.is_whitespace()).count();
-    let found = whole.trim();
-    let start = start + blanks;
-    (found.to_owned(), start, start + found.chars().count())
-}
-
 #[cfg(test)]
 mod tests {
+    use planish_data::Span;
+
     use super::*;
 
     #[test]
@@ -263,11 +258,37 @@ mod tests {
         assert_eq!((candidates(&[1.0], 5).len(), candidates(&[], 5).len()), (1, 0));
     }
 
+    /// A text of three tokens, the first of them around it, and logits of two labels.
+    fn labelled_pair(logits: [f32; 6]) -> Outcome {
+        let span = |sequence: usize, start: usize, end: usize| Some(Span { sequence, start, end });
+        let (ids, words) = (vec![1, 2, 3], vec![None, Some(0), Some(0)]);
+        let pair = Text::Pair("\u{e9}t\u{e9} chaud".into(), "b".to_owned());
+        let kept = KeptText { text: pair, ids, spans: vec![None, span(0, 3, 9), span(1, 0, 1)], words };
+        let text = ReadText { id: None, document: None, tokens: 3, is_cut: false, kept: Some(kept) };
+        let folder = tempfile::tempdir().unwrap();
+        let tokenizer =
+            r#"{"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {}, "unk_token": ""}}"#;
+        std::fs::write(folder.path().join("tokenizer.json"), tokenizer).unwrap();
+        let tokenizer = TextTokenizer::open(folder.path()).unwrap();
+        let batch = Batch { texts: vec![&text], positions: None, is_left: false, tokenizer: &tokenizer, marked: None };
+        let logits = Tensor::new(vec![1, 3, 2], logits.to_vec()).unwrap();
+        labelled(&logits, &["O", "X"].map(str::to_owned), &batch).unwrap().remove(0)
+    }
+
     #[test]
-    fn blanks_around_a_span_are_no_part_of_it() {
-        assert_eq!(trimmed("\u{e9}t\u{e9} chaud", 3, 9), ("chaud".to_owned(), 4, 9));
-        assert_eq!(trimmed("a b", 1, 2), (String::new(), 2, 2));
-        assert_eq!(trimmed("a", 5, 3), (String::new(), 5, 5));
+    fn tokens_of_a_pair_say_which_text_they_are_in() {
+        let Outcome::Tokens { tokens } = labelled_pair([f32::NAN, 0.0, 0.0, 9.0, 0.0, 9.0]) else { panic!("tokens") };
+        let places: Vec<_> = tokens.iter().map(|of| (of.sequence, of.text.as_str(), of.start, of.end)).collect();
+        assert_eq!(places, [(Some(0), "chaud", 4, 9), (Some(1), "b", 0, 1)]);
+    }
+
+    #[test]
+    fn logits_that_are_not_finite_are_no_label() {
+        for bad in [f32::NAN, f32::INFINITY] {
+            assert_eq!(labelled_pair([0.0, 0.0, bad, 0.0, 9.0, 0.0]), Outcome::NotFinite);
+            assert!(!is_finite(&[0.0, bad]));
+        }
+        assert!(!Outcome::NotFinite.is_finite());
     }
 
     #[test]

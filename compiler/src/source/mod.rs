@@ -254,7 +254,7 @@ impl SourceModel {
     }
 
     /// Files beside the model that belong into an artifact unchanged, by their names there; of a GGUF file, what it says in
-    /// their place.
+    /// their place. Where the model of a sentence model has a folder of its own, the files above it belong to it too.
     ///
     /// # Errors
     /// When the files of a GGUF file cannot be written.
@@ -268,7 +268,12 @@ impl SourceModel {
                     let names = checkpoint.written_companions().into_iter().map(|(name, _)| name.to_owned());
                     named(names.collect(), written.folder(checkpoint, PathBuf::new())?)
                 }
-                own => named(own, self.folder()),
+                own => {
+                    let (root, folder) = (checkpoint.root(), self.folder());
+                    let above = if *root == folder { Vec::new() } else { planish_models::companions(root) };
+                    let above = above.into_iter().filter(|name| !own.contains(name)).collect();
+                    Ok([named(own, folder)?, named(above, root.to_owned())?].concat())
+                }
             },
             Self::Onnx(model) => named(planish_models::companions(model.folder()), model.folder().to_owned()),
         }

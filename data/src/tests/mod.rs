@@ -138,6 +138,23 @@ fn columns_of_tables_are_texts() {
 }
 
 #[test]
+fn ids_are_those_of_their_records() {
+    let named = |name: &str| DataOptions { id: Some(IdField::Named(name.to_owned())), ..DataOptions::default() };
+    fails("a.txt", b"one\n", &named("x"), &["--id is for .jsonl, .csv and .parquet files"]);
+    for (name, bytes) in [("a.jsonl", &b"{\"text\": \"a\", \"id\": 7}\n"[..]), ("a.csv", b"text,id\na,7\n")] {
+        fails(name, bytes, &named("text"), &["`text` is named twice"]);
+        let usual = DataOptions { field: Some("id".to_owned()), id: Some(IdField::Usual), ..DataOptions::default() };
+        let bytes = String::from_utf8_lossy(bytes).replace(": 7", ": \"7\"");
+        let (_folder, path) = file(name, bytes.as_bytes());
+        let Content::Texts(texts) = Dataset::open(&path, &usual).unwrap().content else { panic!("texts") };
+        let sample = texts.texts().unwrap().next().unwrap().unwrap();
+        assert_eq!((sample.text, sample.id), (Text::One("7".to_owned()), Some("7".into())), "{name}");
+    }
+    let usual = DataOptions { id: Some(IdField::Usual), ..DataOptions::default() };
+    fails("a.csv", b"id,text,id\n1,a,2\n", &usual, &["a.csv has 2 columns `id`: rename all but one of them"]);
+}
+
+#[test]
 fn an_open_quote_is_an_error() {
     let plain = DataOptions::default();
     let open = b"id,text\n1,a\n2,\"never closed\n3,b\n";
@@ -181,8 +198,12 @@ mod parquet {
 
     /// A file with a column of numbers and one of texts, in row groups of three.
     fn table(texts: &[Option<&str>], compression: Compression) -> Vec<u8> {
-        let schema = "message rows { required int64 id; optional binary text (UTF8); }";
-        let schema = Arc::new(parse_message_type(schema).unwrap());
+        table_of("required int64 id", texts, compression)
+    }
+
+    fn table_of(id: &str, texts: &[Option<&str>], compression: Compression) -> Vec<u8> {
+        let schema = format!("message rows {{ {id}; optional binary text (UTF8); }}");
+        let schema = Arc::new(parse_message_type(&schema).unwrap());
         let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
         let mut bytes = Vec::new();
         let mut writer = SerializedFileWriter::new(&mut bytes, schema, properties).unwrap();
@@ -218,6 +239,9 @@ mod parquet {
         assert_eq!((texts.len(), skipped), (3, 2));
         let id = DataOptions { field: Some("id".to_owned()), ..DataOptions::default() };
         fails("a.parquet", &bytes, &id, &["a.parquet, row 1: `id` is not a string"]);
+        let usual = DataOptions { id: Some(IdField::Usual), ..DataOptions::default() };
+        let times = table_of("required int64 id (TIMESTAMP(MILLIS, true))", &[Some("a")], Compression::SNAPPY);
+        fails("a.parquet", &times, &usual, &["a.parquet, row 1: `id`, which says what a record is called, is neither"]);
         let body = DataOptions { field: Some("body".to_owned()), ..DataOptions::default() };
         fails("a.parquet", &bytes, &body, &["a.parquet has no column `body`, but `id`, `text`"]);
         fails("a.parquet", &table(&[], Compression::SNAPPY), &plain, &["a.parquet contains no text"]);

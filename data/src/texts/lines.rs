@@ -85,9 +85,9 @@ fn members(line: &str, fields: &[String], optional: Option<&str>, options: Optio
         let names = listed(object.keys().map(String::as_str));
         bail!("there is no `{missing}`, but {names}; {}", options.remedy("member"));
     }
-    let mut values: Vec<Value> = fields.iter().filter_map(|field| object.remove(field)).collect();
-    values.extend(optional.map(|field| object.remove(field).unwrap_or_default()));
-    Ok(values)
+    // A text may be what its record is called.
+    let last = optional.map(|field| object.get(field).cloned().unwrap_or_default());
+    Ok(fields.iter().filter_map(|field| object.remove(field)).chain(last).collect())
 }
 
 fn records(path: &Path, values: impl Fn(String) -> Result<Vec<Value>> + 'static) -> Result<Records> {

@@ -69,7 +69,10 @@ impl<'a> Fields<'a> {
     /// When one that each record has is missing, or there several.
     fn columns(&self, path: &Path, names: &[&str], options: OptionNames) -> Result<Vec<Option<usize>>> {
         let wanted = self.wanted.iter().map(|field| column_of(path, field, names, options).map(Some));
-        let optional = self.optional.iter().map(|field| Ok(names.iter().position(|name| name == field)));
+        let optional = self.optional.iter().map(|field| match names.contains(field) {
+            true => column_of(path, field, names, options).map(Some),
+            false => Ok(None),
+        });
         wanted.chain(optional).collect()
     }
 
@@ -155,7 +158,7 @@ impl TextFile {
     /// A file of this kind, read as the options say.
     ///
     /// # Errors
-    /// When the options name no field, more than two, or one of them twice.
+    /// When the options name no text, more than two, or a field twice.
     pub(super) fn new(path: &Path, kind: Kind, options: &DataOptions) -> Result<Self> {
         let texts: Vec<String> = options.field.as_deref().unwrap_or(FIELD).split(',').map(str::to_owned).collect();
         if texts.len() > 2 || texts.iter().any(String::is_empty) {
@@ -163,10 +166,11 @@ impl TextFile {
             bail!("{option}`{}` is not the name of a text, or of two with a comma between them", texts.join(","));
         }
         let label = options.label.clone();
-        if let Some(twice) =
-            texts.iter().chain(&label).find(|name| texts.iter().chain(&label).filter(|n| n == name).count() > 1)
-        {
-            bail!("`{twice}` is named twice; each text and the label has a name of its own");
+        let id = if let Some(IdField::Named(name)) = &options.id { Some(name) } else { None };
+        let mut named: Vec<&String> = texts.iter().chain(&label).chain(id).collect();
+        named.sort_unstable();
+        if let Some([twice, _]) = named.array_windows().find(|[one, other]| one == other) {
+            bail!("`{twice}` is named twice; each text, the label and the id has a name of its own");
         }
         Ok(Self {
             path: path.to_owned(),
@@ -339,7 +343,7 @@ fn column_of(path: &Path, field: &str, names: &[&str], options: OptionNames) -> 
     match (found.next(), found.count()) {
         (Some(at), 0) => Ok(at),
         (Some(_), more) => {
-            bail!("{} has {} columns `{field}`: rename all but the one with the text", path.display(), more + 1)
+            bail!("{} has {} columns `{field}`: rename all but one of them", path.display(), more + 1)
         }
         (None, _) => bail!(
             "{} has no column `{field}`, but {}; {}",

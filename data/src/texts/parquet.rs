@@ -35,7 +35,8 @@ pub(super) fn records(path: &Path, fields: &Fields<'_>, options: OptionNames) ->
         let columns = row.into_columns();
         let mut values = Vec::with_capacity(fields.len());
         for field in &fields {
-            match columns.iter().find(|(name, _)| name == field).and_then(|(_, value)| json(value)) {
+            let value = columns.iter().find(|(name, _)| name == field).map(|(_, value)| value);
+            match value.and_then(json) {
                 Some(Value::String(text)) if text.len() > RECORD_BYTES => {
                     return bad(format!(
                         "it has {} bytes, and {RECORD_BYTES} are the most that is read of a text; divide it",
@@ -43,11 +44,17 @@ pub(super) fn records(path: &Path, fields: &Fields<'_>, options: OptionNames) ->
                     ));
                 }
                 Some(value) => values.push(value),
-                None if optional.as_ref() == Some(field) => values.push(Value::Null),
-                None => {
+                None if optional.as_ref() != Some(field) => {
                     return bad(format!(
                         "`{field}` is neither a string, nor a number, nor a list of these; {}",
                         options.remedy("column")
+                    ));
+                }
+                None if value.is_none() => values.push(Value::Null),
+                None => {
+                    return bad(format!(
+                        "`{field}`, which says what a record is called, is neither a string, nor a number, nor a list of \
+                         these; change its type, or rename the column"
                     ));
                 }
             }

@@ -1,5 +1,7 @@
 //! Samples of texts: what a record of a file is for a model.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 /// A text of a data set, and what is known of it.
@@ -25,20 +27,27 @@ impl Sample {
 pub enum Text {
     /// A text.
     One(String),
-    /// Two texts that are read together.
-    Pair(String, String),
+    /// Two texts that are read together. Pairs of one query share it.
+    Pair(Arc<str>, String),
     /// A text that was divided into words, which have a label each.
     Words(Vec<String>),
+}
+
+impl Default for Text {
+    /// A text of no characters.
+    fn default() -> Self {
+        Self::One(String::new())
+    }
 }
 
 impl Text {
     /// The number of characters.
     pub(crate) fn characters(&self) -> u64 {
-        let count = |text: &String| text.chars().count() as u64;
+        let count = |text: &str| text.chars().count() as u64;
         match self {
             Self::One(text) => count(text),
             Self::Pair(first, second) => count(first) + count(second),
-            Self::Words(words) => words.iter().map(count).sum(),
+            Self::Words(words) => words.iter().map(|word| count(word)).sum(),
         }
     }
 
@@ -52,11 +61,11 @@ impl Text {
     }
 
     pub(super) fn is_blank(&self) -> bool {
-        let is_blank = |text: &String| text.trim().is_empty();
+        let is_blank = |text: &str| text.trim().is_empty();
         match self {
             Self::One(text) => is_blank(text),
             Self::Pair(first, second) => is_blank(first) && is_blank(second),
-            Self::Words(words) => words.iter().all(is_blank),
+            Self::Words(words) => words.iter().all(|word| is_blank(word)),
         }
     }
 }
@@ -131,7 +140,7 @@ pub(super) fn samples(
             vec![Sample::new(Text::One(string(name, text, remedy)?), one(&label)?)]
         }
         (Some((query, text)), Some((name, Value::Array(documents)))) => {
-            let (text, documents) = (string(query, text, remedy)?, strings(name, documents)?);
+            let (text, documents) = (Arc::from(string(query, text, remedy)?), strings(name, documents)?);
             let labels = match &label {
                 Some((field, value)) => {
                     let labels = Label::list(field, value, documents.len(), &format!("`{name}`"))?;
@@ -141,12 +150,12 @@ pub(super) fn samples(
             };
             let sample = |(at, (document, label))| Sample {
                 document: Some(at),
-                ..Sample::new(Text::Pair(text.clone(), document), label)
+                ..Sample::new(Text::Pair(Arc::clone(&text), document), label)
             };
             documents.into_iter().zip(labels).enumerate().map(sample).collect()
         }
         (Some((first, one_text)), Some((second, other))) => {
-            let text = Text::Pair(string(first, one_text, remedy)?, string(second, other, remedy)?);
+            let text = Text::Pair(string(first, one_text, remedy)?.into(), string(second, other, remedy)?);
             vec![Sample::new(text, one(&label)?)]
         }
         (None, _) => Vec::new(),
@@ -189,7 +198,7 @@ mod tests {
         let name = |of: &str| Some(Label::Name(of.to_owned()));
         assert_eq!(of(&["t"], None, json!(["a b"])).unwrap(), [sample(Text::One(text("a b")), None)]);
         assert_eq!(of(&["t"], Some("l"), json!(["a", "good"])).unwrap(), [sample(Text::One(text("a")), name("good"))]);
-        let pair = sample(Text::Pair(text("a"), text("b")), Some(Label::Number(2.5)));
+        let pair = sample(Text::Pair("a".into(), text("b")), Some(Label::Number(2.5)));
         assert_eq!(of(&["t", "u"], Some("l"), json!(["a", "b", 2.5])).unwrap(), [pair]);
         let words = sample(
             Text::Words(vec![text("a"), text("b")]),
@@ -201,10 +210,13 @@ mod tests {
             .enumerate()
             .map(|(at, (document, number))| Sample {
                 document: Some(at),
-                ..sample(Text::Pair(text("a"), text(document)), Some(Label::Number(number)))
+                ..sample(Text::Pair("a".into(), text(document)), Some(Label::Number(number)))
             })
             .collect();
-        assert_eq!(of(&["q", "d"], Some("r"), json!(["a", ["b", "c"], [1, 0]])).unwrap(), ranked);
+        let found = of(&["q", "d"], Some("r"), json!(["a", ["b", "c"], [1, 0]])).unwrap();
+        assert_eq!(found, ranked);
+        let [Text::Pair(one, _), Text::Pair(other, _)] = [&found[0].text, &found[1].text] else { panic!("pairs") };
+        assert!(Arc::ptr_eq(one, other), "the query is in memory once");
         let is_blank = |fields: &[&str], values| of(fields, None, values).unwrap()[0].text.is_blank();
         assert!(is_blank(&["t"], json!(["  "])) && is_blank(&["t", "u"], json!([" ", ""])));
         assert!(!is_blank(&["t", "u"], json!([" ", "a"])));

@@ -7,6 +7,7 @@ mod tokens;
 
 pub use text::TextTokenizer;
 pub(crate) use text::{TOKENIZER, beginning, growing, most_bytes};
+pub use tokens::class_token;
 pub use tokens::end_tokens;
 pub use tokens::mask_token;
 pub use tokens::token;

@@ -30,10 +30,10 @@ pub fn token(artifact: &Path, key: &str) -> Result<Option<i64>> {
     Ok(ids(artifact, key)?.first().copied())
 }
 
-/// The files that may name the token that stands for a masked one.
+/// The files that may name special tokens.
 const SPECIAL: [&str; 2] = ["tokenizer_config.json", "special_tokens_map.json"];
 
-/// The usual tokens that do.
+/// The usual tokens that stand for a masked one.
 const MASKS: [&str; 2] = ["[MASK]", "<mask>"];
 
 /// The id of the token that stands for a masked one: `mask_token` of an artifact's tokenizer_config.json or
@@ -42,15 +42,7 @@ const MASKS: [&str; 2] = ["[MASK]", "<mask>"];
 /// # Errors
 /// When a file cannot be read, or the tokenizer has no such token.
 pub fn mask_token(tokenizer: &TextTokenizer, artifact: &Path) -> Result<i64> {
-    let mut named = Vec::new();
-    for file in SPECIAL {
-        let path = artifact.join(file);
-        let Some(text) = planish_files::read_if_there(&path, &Kind::SETTINGS)? else { continue };
-        let settings: Value = serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
-        let token = settings.get("mask_token");
-        let token = token.and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
-        named.extend(token.map(str::to_owned));
-    }
+    let named = named(artifact, "mask_token")?;
     let tokens = named.iter().map(String::as_str).chain(MASKS);
     tokens.filter_map(|token| tokenizer.id(token)).next().with_context(|| {
         format!(
@@ -58,6 +50,29 @@ pub fn mask_token(tokenizer: &TextTokenizer, artifact: &Path) -> Result<i64> {
             artifact.display()
         )
     })
+}
+
+/// The id of the token that models of a class of a text begin it with: `cls_token` of an artifact's tokenizer_config.json or
+/// special_tokens_map.json; none where neither names it.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn class_token(tokenizer: &TextTokenizer, artifact: &Path) -> Result<Option<i64>> {
+    Ok(named(artifact, "cls_token")?.iter().find_map(|token| tokenizer.id(token)))
+}
+
+/// The tokens under a key of the files that name special ones.
+fn named(artifact: &Path, key: &str) -> Result<Vec<String>> {
+    let mut named = Vec::new();
+    for file in SPECIAL {
+        let path = artifact.join(file);
+        let Some(text) = planish_files::read_if_there(&path, &Kind::SETTINGS)? else { continue };
+        let settings: Value = serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
+        let token = settings.get(key);
+        let token = token.and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
+        named.extend(token.map(str::to_owned));
+    }
+    Ok(named)
 }
 
 fn ids(artifact: &Path, key: &str) -> Result<Vec<i64>> {

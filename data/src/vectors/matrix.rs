@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use planish_artifact::files::Streamed;
 
-use super::check_size;
+use super::{check_size, only_to_files};
 
 /// The bytes of a header: room for any number of rows. NumPy wants a multiple of 64, safetensors one of 8.
 const HEADER_BYTES: usize = 128;
@@ -60,9 +60,7 @@ impl Matrix {
     pub(super) fn create(path: &Path, form: MatrixForm, features: usize) -> Result<Self> {
         let name = path.display().to_string();
         let mut file = Streamed::create(path)?;
-        file.stream_position().with_context(|| {
-            format!("cannot write {name}: its first bytes are written last, and it is a pipe; write .jsonl")
-        })?;
+        file.stream_position().with_context(|| only_to_files(path))?;
         let mut file = BufWriter::with_capacity(BUFFER_BYTES, file);
         file.write_all(&[0; HEADER_BYTES]).with_context(|| format!("cannot write {name}"))?;
         Ok(Self { file, form, features, rows: 0, name })

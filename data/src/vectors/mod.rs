@@ -4,6 +4,7 @@ mod matrix;
 #[cfg(feature = "parquet")]
 mod table;
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -36,18 +37,30 @@ impl VectorForm {
         }
     }
 
-    /// Checks that this planish writes the form.
+    /// Checks that this planish writes the form, and to such a path.
     ///
     /// # Errors
-    /// When it was built without it.
-    pub fn check(self) -> Result<()> {
+    /// When it was built without it, or the path is a pipe and the file has a part that is written last and read first.
+    pub fn check(self, path: &Path) -> Result<()> {
         if self == Self::Parquet && cfg!(not(feature = "parquet")) {
             bail!(
                 "this planish was built without Parquet; build it with the feature `parquet`, or write .npy or .jsonl"
             );
         }
+        let is_pipe = || std::fs::metadata(path).is_ok_and(|of| of.file_type().is_fifo() || of.file_type().is_socket());
+        if self != Self::Parquet && is_pipe() {
+            bail!("{}", only_to_files(path));
+        }
         Ok(())
     }
+}
+
+/// The error on a pipe.
+fn only_to_files(path: &Path) -> String {
+    format!(
+        "cannot write {}: its first bytes are written last, and it is a pipe; write .jsonl or .parquet",
+        path.display()
+    )
 }
 
 /// A file of vectors. It takes its place when it is finished.
@@ -65,7 +78,7 @@ impl VectorFile {
     /// # Errors
     /// When that is impossible.
     pub fn create(path: &Path, form: VectorForm, features: usize) -> Result<Self> {
-        form.check()?;
+        form.check(path)?;
         let matrix = |form| Ok(Self(Form::Matrix(Matrix::create(path, form, features)?)));
         match form {
             VectorForm::Npy => matrix(MatrixForm::Npy),
