@@ -123,6 +123,8 @@ fn pooling_is_asked_for_by_an_option() {
     planish(["verify", text(&out), "--reference", text(&golden("bert"))]).succeeds();
     compile(&["--pooling", "median"]).exits(2, &["`median` is no pooling", "weightedmean", "`,normalize`"]);
     compile(&["--pooling", "mean", "--task", "fill-mask"]).exits(1, &["is for the task sentence-similarity"]);
+    let again = planish_compile(&out, &folder.path().join("again"), &["--pooling", "cls"]);
+    again.exits(1, &["pooling (cls) is for checkpoints", "compile the checkpoint"]);
     compile(&["--task", "sentence-similarity"]).exits(1, &["modules.json is not there", "--pooling mean"]);
 }
 

@@ -198,7 +198,14 @@ impl SourceModel {
     pub fn load(&self, options: LoadOptions) -> Result<Loaded> {
         match self {
             Self::Checkpoint(checkpoint, _) => Ok(planish_models::load(checkpoint, options)?),
-            Self::Onnx(model) => model.load(options),
+            Self::Onnx(model) => match options.pooling {
+                Some(pooling) => bail!(
+                    "pooling ({pooling}) is for checkpoints, and {} keeps the outputs of its graph; compile the checkpoint that it was \
+                     made from",
+                    model.path().display()
+                ),
+                None => model.load(options),
+            },
         }
     }
 

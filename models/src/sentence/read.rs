@@ -115,7 +115,11 @@ pub(crate) fn chosen(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<O
     match options.pooling {
         Some(pooling) if is_asked || options.task.is_none() => {
             let replaced = is_listed(checkpoint.root()).then(|| {
-                format!("the pooling that was asked for ({pooling}) is taken in place of the modules of {MODULES}")
+                format!(
+                    "the pooling that was asked for ({pooling}) is taken in place of the modules of {MODULES}, by which \
+                     sentence-transformers still pools `{}`",
+                    crate::names::HIDDEN.0
+                )
             });
             return Ok(Some(Listed { modules: Modules::of(pooling), warnings: replaced.into_iter().collect() }));
         }
