@@ -23,7 +23,7 @@ pub struct Confirmation {
 }
 
 /// The most runs.
-const MOST_RUNS: usize = 5;
+const MOST_RUNS: usize = 4;
 
 /// Runs the largest batch once on its runtime, in a process of its own. Where that takes more memory than there is, a smaller
 /// batch is run: the estimate less what it missed. A run is left out where this machine has not as much memory free.
@@ -57,8 +57,8 @@ pub fn confirm(
             return last;
         };
         let (sizes, past) = (opened.sizes(asked), asked.past.unwrap_or(0));
-        // What the estimate missed by at this batch.
-        let aim = total.min(largest.memory).saturating_sub(beyond);
+        // What the estimate missed by at this batch, and half as much: what a process has resident differs from run to run.
+        let aim = total.min(largest.memory).saturating_sub(beyond + beyond / 2);
         let Ok(next) = opened.largest_batch(aim, sizes, past, largest.process.clone().ok_or_else(String::new)) else {
             return last;
         };
