@@ -317,6 +317,11 @@ QUANT_ARTIFACTS ?=
 QUANT_FLAGS ?=
 QUANT_PAGE ?= docs/quantization.md
 
+.PHONY: bench-embed
+bench-embed: deps build $(OPTIMUM)/.installed ## embeddings a second of MiniLM next to sentence-transformers (onnx and torch), 1000 texts of mixed lengths (installs PyTorch)
+	$(PLANISH) compile $(MINILM) -o $(TARGET_DIR)/bench-embed --force
+	$(OPTIMUM)/bin/python -W ignore tools/bench_embed.py $(PLANISH) $(MINILM) $(TARGET_DIR)/bench-embed fixtures/data/sentences.txt
+
 .PHONY: bench-quant
 bench-quant: build $(QUANTIZATION)/.installed $(OPTIMUM)/.installed ## INT8 of QUANT_MODEL next to its peers: accuracy, latency, cost of calibration (installs PyTorch)
 	HF_HUB_OFFLINE=1 $(QUANTIZATION)/bin/python tools/bench_quant.py $(PLANISH) $(QUANT_MODEL) --optimum $(OPTIMUM)/bin/python \

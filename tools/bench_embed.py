@@ -78,7 +78,7 @@ def main() -> int:
         library = lambda backend, folder, vectors: own + ["--encode", backend, str(folder), str(data), str(vectors)]
         contestants = {
             "planish embed": lambda vectors: [
-                arguments.planish, "embed", arguments.artifact, "--data", data, "-o", vectors, "--force", "--json",
+                arguments.planish, "embed", arguments.artifact, "--data", data, "-o", vectors, "--json",
             ],
             "sentence-transformers, onnx": lambda vectors: library("onnx", arguments.artifact, vectors),
             "sentence-transformers, torch": lambda vectors: library("torch", arguments.model, vectors),
