@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use planish_files::Kind;
-use planish_models::{ModuleEntry, module_entries, pooling_config};
+use planish_models::{ModuleEntry, TRANSFORMER_SETTINGS, module_entries, pooling_config};
 use serde_json::{Map, Value};
 
 /// Prompts, and what is done with embeddings.
@@ -19,17 +19,6 @@ const TOKENIZER: &str = "tokenizer_config.json";
 
 /// The least `model_max_length` that stands for no limit: that library writes 1e30 where there is none.
 const UNLIMITED: f64 = 1e9;
-
-/// How the transformer reads texts, by the names that versions of the library give the file; the first that is there counts.
-const TRANSFORMER: [&str; 7] = [
-    "sentence_bert_config.json",
-    "sentence_roberta_config.json",
-    "sentence_distilbert_config.json",
-    "sentence_camembert_config.json",
-    "sentence_albert_config.json",
-    "sentence_xlm-roberta_config.json",
-    "sentence_xlnet_config.json",
-];
 
 /// What the files beside a model say; the defaults of that library where there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +91,7 @@ impl SentenceSettings {
             None if !transformer.is_empty() => File::open(folder, name),
             file => Ok(file),
         };
-        for name in TRANSFORMER {
+        for name in TRANSFORMER_SETTINGS {
             if let Some(file) = open(name)? {
                 settings.max_length = file.count("max_seq_length")?;
                 settings.lower_case = file.switch("do_lower_case")?.unwrap_or(false);

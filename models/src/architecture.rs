@@ -32,6 +32,8 @@ pub struct Architecture {
     /// Beginnings of the names of tensors that may be stored without being used; with a dot before
     /// them, endings.
     pub(crate) unused_tensors: &'static [&'static str],
+    /// The id of padding of a decoder's configuration that does not name one, as its class in the transformers library has it.
+    pub(crate) pad_token_id: Option<i64>,
     /// What GGUF files say of it, where they are read.
     pub(crate) gguf: Option<&'static Kind>,
     /// Adds inputs, nodes and outputs to the graph; [`Builder::finish`] ends one of several.

@@ -29,7 +29,7 @@ mod task;
 
 pub use architecture::Architecture;
 pub use architectures::ARCHITECTURES;
-pub use checkpoint::companions::{COMPANIONS, companions};
+pub use checkpoint::companions::{TRANSFORMER_SETTINGS, companions, is_companion};
 pub use checkpoint::safetensors::{MAX_HEADER_BYTES, StoredTensor, WeightFile};
 pub use checkpoint::{Checkpoint, SourceFile};
 pub use error::ModelError;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use planish_artifact::MANIFEST;
 use planish_artifact::files::resolved;
 use planish_artifact::manifest::Manifest;
-use planish_models::COMPANIONS;
+use planish_models::is_companion;
 
 use super::Usage;
 
@@ -96,7 +96,7 @@ fn files_of(input: &Path) -> Vec<PathBuf> {
 fn is_of_model(path: &Path) -> bool {
     let ending = path.extension().unwrap_or_default().to_string_lossy();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    ENDINGS.contains(&ending.as_ref()) || NAMES.contains(&name.as_ref()) || COMPANIONS.contains(&name.as_ref())
+    ENDINGS.contains(&ending.as_ref()) || NAMES.contains(&name.as_ref()) || is_companion(&name)
 }
 
 #[cfg(test)]

@@ -45,6 +45,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     // Marks of old checkpoints, then heads of other tasks.
     unused_tensors: &["encoder.version", "decoder.version", "classification_head.", "qa_outputs."],
+    pad_token_id: None,
     gguf: None,
     build,
 };

@@ -32,6 +32,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     // Buffers, then heads of other tasks.
     unused_tensors: &["embeddings.position_ids", "pooler.", "cls.", "classifier.", "qa_outputs."],
+    pad_token_id: None,
     gguf: None,
     build,
 };

@@ -41,6 +41,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         ..llama::GGUF
     }),
     build,
+    pad_token_id: Some(0),
     ..llama::ARCHITECTURE
 };
 

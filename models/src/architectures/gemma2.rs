@@ -28,6 +28,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         configure: configure_gguf,
     }),
     build,
+    pad_token_id: Some(0),
     ..llama::ARCHITECTURE
 };
 

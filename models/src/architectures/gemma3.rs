@@ -26,6 +26,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     irrelevant_keys: gemma2::IRRELEVANT_KEYS,
     gguf: None,
     build,
+    pad_token_id: Some(0),
     ..llama::ARCHITECTURE
 };
 

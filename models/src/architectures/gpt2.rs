@@ -59,6 +59,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "classifier.",
         "qa_outputs.",
     ],
+    pad_token_id: None,
     gguf: Some(&Kind {
         name: "gpt2",
         class: "GPT2LMHeadModel",

@@ -53,6 +53,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "classifier.",
         "qa_outputs.",
     ],
+    pad_token_id: None,
     gguf: None,
     build,
 };

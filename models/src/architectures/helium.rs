@@ -15,6 +15,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     irrelevant_keys: &[],
     gguf: None,
     build,
+    pad_token_id: Some(3),
     ..llama::ARCHITECTURE
 };
 

@@ -22,6 +22,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     // Cuts products into pieces, as they were trained: same result.
     irrelevant_keys: &["pretraining_tp"],
     unused_tensors: UNUSED_TENSORS,
+    pad_token_id: None,
     gguf: Some(&GGUF),
     build,
 };

@@ -33,6 +33,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "vocabulary_quantization",
     ],
     unused_tensors: &[],
+    pad_token_id: None,
     gguf: None,
     build,
 };

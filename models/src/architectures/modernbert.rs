@@ -65,6 +65,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     // Heads of other tasks.
     unused_tensors: &["head.", "decoder.", "classifier."],
+    pad_token_id: None,
     gguf: None,
     build,
 };

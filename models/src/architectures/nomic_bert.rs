@@ -80,6 +80,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         ("norm1", "post_attention_layernorm"),
         ("norm2", "post_mlp_layernorm"),
     ],
+    pad_token_id: None,
     gguf: None,
     build,
 };

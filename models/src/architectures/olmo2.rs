@@ -16,6 +16,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     irrelevant_keys: &[],
     gguf: None,
     build,
+    pad_token_id: Some(1),
     ..llama::ARCHITECTURE
 };
 

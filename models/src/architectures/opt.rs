@@ -43,6 +43,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     irrelevant_keys: &["activation_dropout", "init_std", "layerdrop"],
     // Heads of other tasks.
     unused_tensors: &["score.", "qa_outputs."],
+    pad_token_id: Some(1),
     gguf: None,
     build,
 };

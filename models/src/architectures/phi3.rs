@@ -19,6 +19,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     irrelevant_keys: &[],
     gguf: None,
     build,
+    pad_token_id: Some(32_000),
     ..llama::ARCHITECTURE
 };
 

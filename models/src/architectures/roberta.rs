@@ -33,6 +33,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "classifier.",
         "qa_outputs.",
     ],
+    pad_token_id: None,
     gguf: None,
     build: |b, task| build(b, task, 50265),
 };

@@ -32,6 +32,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     irrelevant_keys: &["max_window_layers", "pretraining_tp"],
     gguf: None,
     build,
+    pad_token_id: Some(128_004),
     ..llama::ARCHITECTURE
 };
 

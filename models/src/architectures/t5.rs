@@ -51,6 +51,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     // Biases by position between decoder and encoder, which old checkpoints store and nothing uses.
     unused_tensors: &["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias."],
+    pad_token_id: None,
     gguf: None,
     build,
 };

@@ -41,6 +41,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     irrelevant_keys: &["encoder_stride"],
     // What masked patches are replaced by in training, then heads of other tasks.
     unused_tensors: &["embeddings.mask_token", "pooler.", "classifier.", "decoder."],
+    pad_token_id: None,
     gguf: None,
     build,
 };

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::sentence;
 
 /// Files that belong to a model and go into an artifact unchanged.
-pub const COMPANIONS: &[&str] = &[
+const COMPANIONS: &[&str] = &[
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -25,6 +25,10 @@ pub const COMPANIONS: &[&str] = &[
     // Of sentence-transformers.
     "modules.json",
     "config_sentence_transformers.json",
+];
+
+/// What sentence-transformers says of the model, by the names that its versions give the file; the first that is there counts.
+pub const TRANSFORMER_SETTINGS: [&str; 7] = [
     "sentence_bert_config.json",
     "sentence_roberta_config.json",
     "sentence_distilbert_config.json",
@@ -39,6 +43,16 @@ pub const COMPANIONS: &[&str] = &[
 #[must_use]
 pub fn companions(folder: &Path) -> Vec<String> {
     let of_modules = sentence::files_of_modules(folder);
-    let all = COMPANIONS.iter().map(|name| (*name).to_owned()).chain(of_modules);
+    let all = named().map(str::to_owned).chain(of_modules);
     all.filter(|name| folder.join(name).is_file()).collect()
+}
+
+/// Whether files of this name belong to a model.
+#[must_use]
+pub fn is_companion(name: &str) -> bool {
+    named().any(|known| known == name)
+}
+
+fn named() -> impl Iterator<Item = &'static str> {
+    COMPANIONS.iter().copied().chain(TRANSFORMER_SETTINGS)
 }

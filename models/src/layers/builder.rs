@@ -21,6 +21,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) config: &'a Config<'a>,
     pub(crate) tensors: Tensors<'a>,
     pub(crate) warnings: Vec<String>,
+    /// The id of padding where the configuration does not name one.
+    pub(crate) pad_token_id: Option<i64>,
     /// Whether a pooler that the model has is left out, as no output reads it.
     pub(crate) is_bare: bool,
     /// Whether each row of inputs is some texts of which one is chosen.
@@ -46,6 +48,7 @@ impl<'a> Builder<'a> {
             config,
             tensors: Tensors::new(checkpoint, architecture, quantization),
             warnings: Vec::new(),
+            pad_token_id: architecture.pad_token_id,
             is_bare: false,
             chooses: false,
             id_ranges: Vec::new(),

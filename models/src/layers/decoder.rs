@@ -159,7 +159,7 @@ impl Decoder {
         tokens: Classifier,
         score: impl FnOnce(&Self, &mut Builder<'_>, ValueId) -> Result<ValueId, ModelError>,
     ) -> Result<Properties, ModelError> {
-        let pad_token_id = padding(b, self.vocabulary)?;
+        let pad_token_id = padding(b, self.vocabulary);
         let (max_positions, vocab_size) = (Some(self.positions.value), Some(self.vocabulary.value));
         if self.task != Task::TextGeneration {
             b.tensors.leave(HEAD);
@@ -207,31 +207,13 @@ pub(crate) enum Classifier {
     Own,
 }
 
-/// The ids of padding of configurations that do not name one, as the classes of the transformers library have them.
-const PADDING: &[(&str, i64)] = &[
-    ("cohere", 0),
-    ("ernie4_5", 0),
-    ("gemma", 0),
-    ("gemma2", 0),
-    ("gemma3_text", 0),
-    ("glm4", 151_329),
-    ("helium", 3),
-    ("olmo2", 1),
-    ("olmo3", 1),
-    ("opt", 1),
-    ("phi3", 32_000),
-    ("smollm3", 128_004),
-];
-
 /// The id of padding, where there is one: null says that there is none.
-fn padding(b: &Builder<'_>, vocabulary: Size) -> Result<Option<i64>, ModelError> {
+fn padding(b: &Builder<'_>, vocabulary: Size) -> Option<i64> {
     const KEY: &str = "pad_token_id";
     if b.config.get(KEY).is_some() || b.config.is_null(KEY) {
-        return Ok(b.config.any_token(KEY, vocabulary));
+        return b.config.any_token(KEY, vocabulary);
     }
-    let model_type = b.config.text("model_type", "")?;
-    let usual = PADDING.iter().find(|(name, _)| *name == model_type).map(|(_, id)| *id);
-    Ok(usual.filter(|id| *id < vocabulary.signed()))
+    b.pad_token_id.filter(|id| *id < vocabulary.signed())
 }
 
 /// The module that scores labels.

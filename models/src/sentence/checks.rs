@@ -6,19 +6,15 @@ use planish_files::Kind as FileKind;
 
 use super::read::WEIGHTS;
 use crate::ModelError;
+use crate::checkpoint::companions::TRANSFORMER_SETTINGS;
 use crate::checkpoint::config::{brief, is_off};
 use crate::checkpoint::files::read_object;
-
-/// What the library says of the model.
-const OF_MODEL: &str = "sentence_bert_config.json";
 
 /// Refuses a model of which modules read another output than those of tokens, or scores of words with `is_sparse`; returns what
 /// of its settings counts for nothing here.
 pub(super) fn check_model(folder: &Path, is_sparse: bool) -> Result<Option<String>, ModelError> {
-    let path = folder.join(OF_MODEL);
-    if !path.is_file() {
-        return Ok(None);
-    }
+    let mut paths = TRANSFORMER_SETTINGS.iter().map(|name| folder.join(name));
+    let Some(path) = paths.find(|path| path.is_file()) else { return Ok(None) };
     let config = read_object(&path, &FileKind::SETTINGS)?;
     let texts = config.get("modality_config").and_then(|config| config.get("text"));
     let output = if is_sparse { "logits" } else { "last_hidden_state" };

@@ -1,5 +1,5 @@
 //! The files of sentence-transformers beside a model: which modules come after it. Both generations of names are read: paths of
-//! classes count by their last part, and older keys of their configurations beside those of version 5.
+//! the libraries' classes count by their last part, and older keys of their configurations beside those of version 5.
 
 use std::path::{Path, PathBuf};
 

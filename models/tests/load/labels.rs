@@ -153,3 +153,17 @@ fn bart_classifies_in_one_graph() {
     let message = Draft::of("bart").with("id2label", json!({"0": "A", "1": "B"})).error(task(Task::QuestionAnswering));
     assert_says(&message, &["`qa_outputs.weight` is missing", "may have no head for question-answering"]);
 }
+
+#[test]
+fn a_configuration_without_an_id_of_padding_means_that_of_its_class() {
+    for (name, id) in [("gemma", Some(0)), ("cohere2", Some(0)), ("olmo2", Some(1)), ("opt", Some(1)), ("llama", None)]
+    {
+        let padding = |draft: Draft| draft.load(LENIENT).unwrap().pad_token_id;
+        assert_eq!(padding(Draft::of(name).without("pad_token_id")), id, "{name}");
+        assert_eq!(
+            padding(Draft::of(name).with("pad_token_id", json!(null))),
+            None,
+            "{name}: null says that there is none"
+        );
+    }
+}
