@@ -81,6 +81,11 @@ SEQ2SEQ = {
     }),
 }
 
+TINY_T5 = {
+    "vocab_size": 131, "d_model": 24, "d_kv": 6, "d_ff": 40, "num_layers": 1, "num_heads": 4, "num_labels": 3,
+    "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20, "decoder_start_token_id": 0,
+}
+
 SMALL = {
     "vocab_size": 131, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "max_position_embeddings": 32, "pad_token_id": 0,
@@ -94,6 +99,9 @@ LABELS = {
         "decoder_layers": 1, "decoder_attention_heads": 4, "decoder_ffn_dim": 40,
     }),
     "bert-choice": ("BertForMultipleChoice", SMALL),
+    "t5-classify": ("T5ForSequenceClassification", TINY_T5),
+    "t5-encoder": ("T5EncoderModel", TINY_T5),
+    "t5-tokens": ("T5ForTokenClassification", TINY_T5),
     "qwen3-tokens": ("Qwen3ForTokenClassification", SMALL | {"num_key_value_heads": 2, "head_dim": 8, "num_labels": 3}),
 }
 
@@ -206,7 +214,7 @@ def labels_io(model) -> dict:
     mask = torch.ones_like(ids)
     for row, padding in enumerate([0, 2, 5]):
         mask[row, LENGTH - padding :] = 0
-    if config.is_encoder_decoder:
+    if config.model_type in ("bart", "t5"):
         # The end of each text.
         ids[torch.arange(3), mask.sum(1) - 1] = config.eos_token_id
     ids[mask == 0] = config.pad_token_id
@@ -217,7 +225,8 @@ def labels_io(model) -> dict:
         io = {key: torch.stack([value, value.roll(1, 0)]) for key, value in io.items()}
         io["in.input_ids"][1, :, 1] += 1
     out = model(**{key.removeprefix("in."): value for key, value in io.items()})
-    return io | {"out.logits": out.logits}
+    name = "last_hidden_state" if config.architectures == ["T5EncoderModel"] else "logits"
+    return io | {f"out.{name}": out[name]}
 
 
 def write(name: str, folder: Path) -> None:

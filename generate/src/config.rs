@@ -202,7 +202,7 @@ impl GenerationConfig {
     pub fn options(&self, seed: u64) -> Result<SearchOptions> {
         let search = match (self.draws(), self.num_beams.get()) {
             (_, beams) if beams > MOST_BEAMS => {
-                bail!("`num_beams` is {beams}, more than {MOST_BEAMS}; choose with --set num_beams=N or --greedy")
+                bail!("`num_beams` is {beams}, more than {MOST_BEAMS}; choose with --beams N or --greedy")
             }
             (do_sample, beams) if self.prompt_lookup.is_some() && (do_sample || beams > 1) => bail!(
                 "--set {LOOKUP} is for greedy search, and generation_config.json asks for {}; add --greedy",
@@ -221,7 +221,7 @@ impl GenerationConfig {
             (true, 1) => Search::Sample(self.sampling(seed)?),
             (true, beams) => bail!(
                 "`do_sample` is true and `num_beams` is {beams}: beams of drawn tokens are not supported; choose with \
-                 --greedy, --set num_beams=N or --temperature"
+                 --greedy, --beams N or --temperature"
             ),
         };
         let length = match (self.max_new_tokens, self.max_length) {

@@ -220,7 +220,7 @@ impl Arguments {
         let refused = |why: &str| Err(Usage(why.to_owned()));
         if beams && (samples || self.greedy) || samples && self.greedy {
             return refused(
-                "--greedy, --set num_beams and what samples (--temperature, --top-k, --top-p, --set min_p) exclude each other",
+                "--greedy, --beams and what samples (--temperature, --top-k, --top-p, --set min_p) exclude each other",
             );
         }
         if self.set.has("do_sample") && (beams || samples || self.greedy) {
@@ -245,7 +245,7 @@ impl Arguments {
             return refused("--set min_length has no effect beside min_new_tokens; leave one of them out");
         }
         if beams && !self.stop.is_empty() {
-            return refused("--stop is not for a beam search; leave out --set num_beams");
+            return refused("--stop is not for a beam search; leave out --beams");
         }
         if let Some(why) = self.set.refused() {
             return refused(why);
@@ -289,7 +289,7 @@ fn configured(arguments: &Arguments) -> Result<GenerationConfig> {
     }
     let of_beams = ["length_penalty", "early_stopping"].into_iter().find(|key| set.has(key));
     if let (Some(key), NonZeroUsize::MIN) = (of_beams, config.num_beams) {
-        return Err(Usage(format!("--set {key} has no effect without a beam search; add num_beams=N")).into());
+        return Err(Usage(format!("--set {key} has no effect without a beam search; add --beams N")).into());
     }
     Ok(config)
 }

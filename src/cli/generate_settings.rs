@@ -54,6 +54,7 @@ impl Keyed for GenerateSettings {
     const OPTION: &'static str = "set";
     const HELP: &'static str = "Rarer settings. The keys from num_beams to renormalize_logits override those of \
                                generation_config.json, and the others are of this command alone; defaults are in brackets. The keys are";
+    const SHORTHANDS: &'static [(&'static str, &'static str)] = &[("beams", "num_beams"), ("ignore-eos", "ignore_eos")];
     const ELSEWHERE: &'static [(&'static str, &'static str)] = &[
         ("max_new_tokens", "--max-new-tokens"),
         ("temperature", "--temperature"),

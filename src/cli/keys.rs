@@ -28,6 +28,8 @@ pub(super) trait Keyed: Clone + Default + Send + Sync + 'static {
     const HELP: &'static str;
     /// Names that are no keys, because they are options, with the options.
     const ELSEWHERE: &'static [(&'static str, &'static str)] = &[];
+    /// Options that set a key: `--NAME VALUE`, or `--NAME` of a switch.
+    const SHORTHANDS: &'static [(&'static str, &'static str)] = &[];
     /// The keys in the order of the help.
     const KEYS: &'static [Key<Self>];
 
@@ -149,7 +151,15 @@ impl<K: Keyed> clap::Args for KeyArguments<K> {
             .action(ArgAction::Append)
             .help(help)
             .help_heading(K::HEADING);
-        command.arg(option)
+        let short = |(name, key): &(&'static str, &'static str)| {
+            let (key, arg) = (K::key(key)?, Arg::new(*name).long(*name).help_heading(K::HEADING));
+            let help = |form: String| format!("{}: the same as --{} {form}", in_front(key.help), K::OPTION);
+            Some(match key.is_switch() {
+                true => arg.action(ArgAction::SetTrue).help(help(key.form())),
+                false => arg.value_name(key.value).allow_hyphen_values(true).help(help(key.form())),
+            })
+        };
+        command.args(K::SHORTHANDS.iter().filter_map(short)).arg(option)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -159,8 +169,13 @@ impl<K: Keyed> clap::Args for KeyArguments<K> {
 
 impl<K: Keyed> FromArgMatches for KeyArguments<K> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let texts = matches.get_many::<String>(K::OPTION).unwrap_or_default();
-        let read = K::read(texts.map(String::as_str));
+        let short = |(name, key): &(&str, &str)| match K::key(key)?.is_switch() {
+            true => matches.get_flag(name).then(|| (*key).to_owned()),
+            false => matches.get_one::<String>(name).map(|value| format!("{key}={value}")),
+        };
+        let texts = matches.get_many::<String>(K::OPTION).unwrap_or_default().cloned();
+        let texts: Vec<String> = K::SHORTHANDS.iter().filter_map(short).chain(texts).collect();
+        let read = K::read(texts.iter().map(String::as_str));
         read.map(Self).map_err(|why| Error::raw(ErrorKind::ValueValidation, format!("{why}\n")))
     }
 
@@ -168,6 +183,12 @@ impl<K: Keyed> FromArgMatches for KeyArguments<K> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+/// A text with a capital letter in front.
+fn in_front(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
 }
 
 #[cfg(test)]
@@ -184,6 +205,7 @@ mod tests {
     impl Keyed for Settings {
         const OPTION: &'static str = "set";
         const HELP: &'static str = "Settings";
+        const SHORTHANDS: &'static [(&'static str, &'static str)] = &[("list", "new_list"), ("fast", "fast")];
         const KEYS: &'static [Key<Self>] = &[
             Key { name: "time", value: "SECONDS", help: "", set: |it, _, text| put(&mut it.time, text) },
             Key { name: "new_list", value: "A,..", help: "", set: |it, _, text| put(&mut it.list, text) },
@@ -207,6 +229,18 @@ mod tests {
         let value = |text: &str| read(&[text]).unwrap().list;
         assert_eq!(value("new_list=[1,2],[3=4"), list("[1,2],[3=4"));
         assert_eq!(value("new_list=x=y"), list("x=y"));
+    }
+
+    #[test]
+    fn options_of_their_own_set_keys() {
+        let parse = |line: &str| {
+            let command = <KeyArguments<Settings> as clap::Args>::augment_args(Command::new("run"));
+            let matches = command.try_get_matches_from(line.split(' ')).expect(line);
+            KeyArguments::<Settings>::from_arg_matches(&matches).map(|read| read.0).map_err(|error| error.to_string())
+        };
+        assert_eq!(parse("run --list a,b --fast"), read(&["new-list=a,b,fast"]));
+        assert_eq!(parse("run --set time=1"), read(&["time=1"]));
+        assert!(parse("run --fast --set fast").unwrap_err().contains("--set has `fast` twice"));
     }
 
     #[test]

@@ -36,7 +36,14 @@ from cases import Mismatch, difference
 from encoder_configs import TYPES, Draw
 
 # The endings of classes.
-HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+HEADS = (
+    "Model", "EncoderModel", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification",
+    "ForQuestionAnswering", "ForMultipleChoice",
+)  # fmt: skip
+# Types with a decoder after the encoder, which have another task without a head.
+WITH_DECODER = ("bart", "longt5", "mt5", "t5", "umt5")
+# The texts that a model of multiple choice has in a row.
+CHOICES = 3
 # Rotary embeddings whose frequencies are those of the longest text of a batch in transformers, and of each text here.
 BY_LENGTH = ("dynamic", "longrope")
 EXIT_FAILED = 1
@@ -100,13 +107,29 @@ def batches(draw: Draw, config: dict, longest: int) -> list[Tensors]:
     return found
 
 
+def with_one_end(batch: Tensors, config: dict) -> Tensors:
+    """Texts whose last token, and no other, is the end, which classifiers with a decoder score."""
+    ids, mask, end = batch["input_ids"], batch["attention_mask"], config["eos_token_id"]
+    ids = np.where(ids == end, end + 1, ids)
+    last = np.where(mask == 1, np.arange(ids.shape[1]), -1).max(axis=1)
+    ids[np.arange(len(ids)), last] = end
+    return batch | dict(input_ids=ids)
+
+
+def as_choices(batch: Tensors) -> Tensors:
+    """Rows of several texts: those of a batch, each beside the ones after it."""
+    return {name: np.stack([np.roll(t, -n, axis=0) for n in range(CHOICES)], axis=1) for name, t in batch.items()}
+
+
 def random_ids(draw: Draw, below: int, shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(draw.getrandbits(32)).integers(0, below, shape)
 
 
 def longest_text(type_name: str, config: dict) -> int:
     """The tokens of the longest text."""
-    positions = config["max_position_embeddings"]
+    positions = config.get("max_position_embeddings")
+    if positions is None:
+        return 31
     if config.get("rope_parameters"):
         return positions + 5
     if type_name == "mpnet":
@@ -186,6 +209,10 @@ class Trial:
         model_class = self.save()
         longest = longest_text(self.type_name, self.config)
         inputs = batches(self.draw, self.config, longest)
+        if self.type_name in WITH_DECODER:
+            inputs = [with_one_end(batch, self.config) for batch in inputs]
+        if self.head == "ForMultipleChoice":
+            inputs = [as_choices(batch) for batch in inputs]
         sessions = {}
         try:
             for target in self.args.targets.split(","):
@@ -217,7 +244,7 @@ class Trial:
         mask = inputs["attention_mask"].astype(bool)
         worst = 0.0
         # The pooler that Optimum's graphs leave out may be missing.
-        lost = set(expected) - set(outputs) - {"pooler_output"}
+        lost = set(expected) - set(outputs) - {"pooler_output", "encoder_last_hidden_state"}
         if lost or set(outputs) - set(expected):
             raise Mismatch(f"{target}: outputs {sorted(outputs)}, transformers gives {sorted(expected)}")
         for name, got in outputs.items():
@@ -226,7 +253,9 @@ class Trial:
             if name == "pooler_output" or self.head == "ForSequenceClassification":
                 # Nothing is promised for padding, which stands for a text where its first token does.
                 by_mean = self.config.get("classifier_pooling") in ("mean", "late")
-                kept = np.ones(len(mask), bool) if by_mean else mask[:, 0]
+                kept = np.ones(len(mask), bool) if by_mean or self.type_name in WITH_DECODER else mask[:, 0]
+            elif self.head == "ForMultipleChoice":
+                kept = mask[:, :, 0]
             got, want = got[kept], want[kept]
             if not np.isfinite(want).all():
                 raise Unusable(f"{name} is not finite")
@@ -300,7 +329,7 @@ def main() -> int:
     for type_name in args.only:
         prefix = transformers.CONFIG_MAPPING[type_name].__name__.removesuffix("Config")
         for head in args.heads:
-            if hasattr(transformers, prefix + head):
+            if hasattr(transformers, prefix + head) and (head != "Model" or type_name not in WITH_DECODER):
                 rows[type_name, head] = check(args, type_name, head)
                 print(f"{type_name} {head}: {rows[type_name, head].passed} passed", file=sys.stderr, flush=True)
     return report(rows)

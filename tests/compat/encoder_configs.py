@@ -278,9 +278,39 @@ def roberta(d: Draw) -> dict:
     return d.bert() | dict(pad_token_id=d.of(0, 1, 1, 5))
 
 
+def t5(d: Draw) -> dict:
+    """Encoder and decoder."""
+    forms = ("relu", "gelu", "silu", "gated-gelu", "gated-silu", "gated-relu")
+    return dict(
+        vocab_size=d.randint(53, 71), d_model=d.randint(9, 33), d_kv=d.of(4, 5, 8), d_ff=d.randint(11, 37),
+        num_layers=d.randint(1, 3), num_decoder_layers=d.of(None, 1, 2), num_heads=d.randint(1, 4),
+        relative_attention_num_buckets=d.of(8, 16, 32), relative_attention_max_distance=d.of(20, 64, 128),
+        layer_norm_epsilon=d.choice(EPS), feed_forward_proj=d.choice(forms), tie_word_embeddings=d.maybe(),
+        pad_token_id=d.of(0, 0, 3), eos_token_id=6, decoder_start_token_id=d.of(0, 5), num_labels=d.randint(1, 5),
+    )  # fmt: skip
+
+
+def longt5(d: Draw) -> dict:
+    return t5(d) | dict(encoder_attention_type="local", local_radius=d.of(1, 2, 4, 7, 127))
+
+
+def bart(d: Draw) -> dict:
+    """Encoder and decoder."""
+    heads = [d.randint(1, 4), d.randint(1, 4)]
+    return dict(
+        vocab_size=d.randint(53, 71), d_model=heads[0] * heads[1] * d.of(4, 5, 6),
+        encoder_attention_heads=heads[0], decoder_attention_heads=heads[1], encoder_layers=d.randint(1, 3),
+        decoder_layers=d.randint(1, 3), encoder_ffn_dim=d.randint(11, 37), decoder_ffn_dim=d.randint(11, 37),
+        max_position_embeddings=d.randint(18, 40), activation_function=d.of("gelu", "relu", "gelu_new", "silu"),
+        scale_embedding=d.maybe(), tie_word_embeddings=True, pad_token_id=d.of(0, 1, 3), bos_token_id=5,
+        eos_token_id=6, decoder_start_token_id=d.of(2, 6), forced_eos_token_id=6, num_labels=d.randint(1, 5),
+    )  # fmt: skip
+
+
 # Each type, and what draws a configuration of it.
 TYPES = {
     "albert": albert,
+    "bart": bart,
     "bert": bert,
     "camembert": roberta,
     "convbert": convbert,
@@ -295,16 +325,20 @@ TYPES = {
     "gte": gte,
     "jina_embeddings_v3": jina,
     "layoutlm": layoutlm,
+    "longt5": longt5,
     "megatron-bert": bert,
     "mobilebert": mobilebert,
     "modernbert": modernbert,
     "mpnet": mpnet,
+    "mt5": t5,
     "nomic_bert": nomic,
     "nystromformer": nystromformer,
     "rembert": rembert,
     "roberta": roberta,
     "roformer": roformer,
     "squeezebert": squeezebert,
+    "t5": t5,
+    "umt5": t5,
     "xlm-roberta": roberta,
     "xlm-roberta-xl": roberta,
 }

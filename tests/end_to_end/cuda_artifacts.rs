@@ -25,7 +25,7 @@ const LARGE_SCORES: &str = "t5-gated-untied";
 
 /// Goldens whose graphs have the operators of others, with other sizes: compiling their kernels for the processor takes minutes.
 /// `convbert`, `nystromformer` and `gpt-oss` have some that the target refuses: convolutions, and mixtures of experts.
-const ALIKE: [&str; 33] = [
+const ALIKE: [&str; 39] = [
     "albert",
     "cohere",
     "convbert",
@@ -43,7 +43,9 @@ const ALIKE: [&str; 33] = [
     "helium",
     "jina-v3",
     "layoutlm",
+    "longt5",
     "mobilebert",
+    "mt5",
     "nemotron",
     "nomic-bert",
     "nystromformer",
@@ -58,6 +60,10 @@ const ALIKE: [&str; 33] = [
     "squeezebert",
     "stablelm",
     "starcoder2",
+    "t5-classify",
+    "t5-encoder",
+    "t5-tokens",
+    "umt5",
     "xlm-roberta-xl",
 ];
 

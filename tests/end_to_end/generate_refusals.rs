@@ -113,9 +113,9 @@ fn arguments_that_contradict_each_other_are_usage_errors() {
     usage(&["--ids", "5", "--chat"], &["cannot be used with"]);
     usage(&["--ids", ""], &["`` is not a token id"]);
     usage(&["--ids", "5,x"], &["`x` is not a token id"]);
-    usage(&["--ids", "5", "--set", "length_penalty=1"], &["add num_beams=N"]);
-    usage(&["--ids", "5", "--set", "length_penalty=1,num_beams=1"], &["add num_beams=N"]);
-    usage(&["--ids", "5", "--set", "early_stopping=true"], &["--set early_stopping has no effect", "add num_beams=N"]);
+    usage(&["--ids", "5", "--set", "length_penalty=1"], &["add --beams N"]);
+    usage(&["--ids", "5", "--set", "length_penalty=1,num_beams=1"], &["add --beams N"]);
+    usage(&["--ids", "5", "--set", "early_stopping=true"], &["--set early_stopping has no effect", "add --beams N"]);
     usage(&["--ids", "5", "--set", "max_length=9", "--max-new-tokens", "2"], &["leave one of them out"]);
     usage(&["--ids", "5", "--set", "min_length=9,min_new_tokens=2"], &["leave one of them out"]);
     usage(&["--ids", "5", "--set", "num_beams="], &["--set num_beams has no value; write num_beams=N"]);

@@ -10,8 +10,7 @@ use crate::checkpoint::config_keys::Only;
 use crate::layers::activation::Activation;
 use crate::layers::builder::{Builder, SEQUENCE};
 use crate::layers::seq2seq::{self, CACHED, DECODER_SEQUENCE, Decoder, ENCODER_SEQUENCE, Encoder, Heads, Shared};
-use crate::layers::{heads, pooling, sinusoidal};
-use crate::names;
+use crate::layers::sinusoidal;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -21,7 +20,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     other_bases: &[],
     renamed: &[],
     tasks: &[Task::Text2TextGeneration, Task::TextClassification, Task::QuestionAnswering],
-    keys: &[KEYS, &[START, END]],
+    keys: &[KEYS, seq2seq::TOKEN_KEYS],
     older_keys: &[],
     only: &[
         NO_BIAS_OF_LOGITS,
@@ -167,10 +166,6 @@ impl Settings {
     }
 }
 
-/// The token that a decoder's text begins with, and the one that ends a text.
-const START: &str = "decoder_start_token_id";
-const END: &str = "eos_token_id";
-
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let defaults = Defaults { vocab_size: 50265, positions: Positions::Learned, normalized_embeddings: true };
     let s = Settings::read(b.config, &defaults)?;
@@ -184,32 +179,12 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
 /// One graph of encoder and decoder with the head of a task, as `BartForSequenceClassification` and
 /// `BartForQuestionAnswering` of the transformers library: the decoder reads the encoder's tokens one place later.
 fn labels(b: &mut Builder<'_>, s: &Settings, shared: &Shared, task: Task) -> Result<Properties, ModelError> {
-    const CLASSIFIER: &str = "classification_head";
     let [vocabulary, _] = s.vocabularies;
-    let token = |b: &Builder<'_>, key| {
-        let missing = || b.config.error(format!("`{key}` is no token id: {task} by encoder and decoder needs it"));
-        b.config.token(key, 2, vocabulary)?.ok_or_else(missing)
-    };
     let (encoder, states) = encoder(b, s, shared, SEQUENCE)?;
-    let start = token(b, START)?;
+    let start = seq2seq::start(b, task, vocabulary)?;
     let mut decoder = Decoder::after(b, &encoder, states, s.decoder.heads, start)?;
     let x = decoder_layers(b, s, shared, &mut decoder, SEQUENCE)?;
-    match task {
-        Task::TextClassification => {
-            // Of the last end of each text; the library refuses texts with different numbers of ends.
-            let end = token(b, END)?;
-            let end = b.graph.add_scalar("end", DType::I64, end as f64);
-            let ends = b.binary(BinaryKind::Equal, [encoder.input_ids, end], "ends")?;
-            let last = pooling::last_kept(b, x, ends, "last_end")?;
-            let dense = b.linear(last, &format!("{CLASSIFIER}.dense"), s.hidden, s.hidden)?;
-            let active = Activation::TANH.apply(b, dense, &format!("{CLASSIFIER}.activation"))?;
-            let labels = b.config.labels_or(3)?;
-            let logits = b.linear(active, &format!("{CLASSIFIER}.out_proj"), labels, s.hidden)?;
-            b.give(names::LOGITS, logits);
-        }
-        Task::QuestionAnswering => heads::span(b, s.hidden, x, "qa_outputs", Size::derived(2, "start and end"))?,
-        _ => return Err(ARCHITECTURE.without(task)),
-    }
+    seq2seq::head(b, &encoder, x, [vocabulary, s.hidden], 3, task)?;
     b.tensors.leave("lm_head");
     b.tensors.leave(HEAD_BIAS);
     Ok(seq2seq::properties(b, vocabulary, Some(s.max_positions.value)))

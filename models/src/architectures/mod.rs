@@ -29,6 +29,7 @@ pub(crate) mod helium;
 pub(crate) mod jina_embeddings_v3;
 pub(crate) mod layoutlm;
 pub(crate) mod llama;
+pub(crate) mod longt5;
 pub(crate) mod marian;
 pub(crate) mod megatron_bert;
 pub(crate) mod mistral;
@@ -36,6 +37,7 @@ pub(crate) mod mobilebert;
 pub(crate) mod model2vec;
 pub(crate) mod modernbert;
 pub(crate) mod mpnet;
+pub(crate) mod mt5;
 pub(crate) mod nemotron;
 pub(crate) mod nomic_bert;
 pub(crate) mod nystromformer;
@@ -54,6 +56,7 @@ pub(crate) mod squeezebert;
 pub(crate) mod stablelm;
 pub(crate) mod starcoder2;
 pub(crate) mod t5;
+pub(crate) mod umt5;
 pub(crate) mod vit;
 
 use crate::Architecture;
@@ -91,6 +94,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     jina_embeddings_v3::ARCHITECTURE,
     layoutlm::ARCHITECTURE,
     llama::ARCHITECTURE,
+    longt5::ARCHITECTURE,
     marian::ARCHITECTURE,
     megatron_bert::ARCHITECTURE,
     mistral::ARCHITECTURE,
@@ -98,6 +102,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     model2vec::ARCHITECTURE,
     modernbert::ARCHITECTURE,
     mpnet::ARCHITECTURE,
+    mt5::ARCHITECTURE,
     nemotron::ARCHITECTURE,
     gte::NEW,
     nomic_bert::ARCHITECTURE,
@@ -117,6 +122,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     stablelm::ARCHITECTURE,
     starcoder2::ARCHITECTURE,
     t5::ARCHITECTURE,
+    umt5::ARCHITECTURE,
     vit::ARCHITECTURE,
     roberta::XLM_ROBERTA,
     roberta::XLM_ROBERTA_XL,

@@ -7,9 +7,11 @@ use planish_ir::{DType, Dim, ValueId};
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::activation::Activation;
-use crate::layers::builder::Builder;
+use crate::layers::builder::{Builder, SEQUENCE};
+use crate::layers::heads;
 use crate::layers::relative::{self, Buckets};
 use crate::layers::seq2seq::{self, CACHED, DECODER_SEQUENCE, Decoder, ENCODER_SEQUENCE, Encoder, Heads, Shared};
+use crate::names;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -18,32 +20,19 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     base: "transformer",
     other_bases: &[],
     renamed: &[],
-    tasks: seq2seq::TASKS,
-    keys: &[&[
-        "d_ff",
-        "d_kv",
-        "d_model",
-        "dense_act_fn",
-        "feed_forward_proj",
-        "hidden_size",
-        "is_gated_act",
-        "layer_norm_epsilon",
-        "num_attention_heads",
-        "num_decoder_layers",
-        "num_heads",
-        "num_hidden_layers",
-        "num_layers",
-        "pad_token_id",
-        "relative_attention_max_distance",
-        "relative_attention_num_buckets",
-        "scale_decoder_outputs",
-        "tie_word_embeddings",
-        "vocab_size",
-    ]],
+    tasks: &[
+        Task::Text2TextGeneration,
+        Task::FeatureExtraction,
+        Task::TextClassification,
+        Task::TokenClassification,
+        Task::QuestionAnswering,
+    ],
+    keys: &[KEYS, seq2seq::TOKEN_KEYS, &[SCALED]],
     older_keys: &[],
     only: &[],
     irrelevant_keys: &[
         // Training.
+        "classifier_dropout",
         "dropout_rate",
         "initializer_factor",
         // The length of sequences in training: nothing depends on it.
@@ -56,11 +45,70 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     build,
 };
 
+/// The configuration keys that all models of the family read.
+pub(crate) const KEYS: &[&str] = &[
+    "d_ff",
+    "d_kv",
+    "d_model",
+    "dense_act_fn",
+    "feed_forward_proj",
+    "hidden_size",
+    "is_gated_act",
+    "layer_norm_epsilon",
+    "num_attention_heads",
+    "num_decoder_layers",
+    "num_heads",
+    "num_hidden_layers",
+    "num_layers",
+    "pad_token_id",
+    "relative_attention_max_distance",
+    "relative_attention_num_buckets",
+    "tie_word_embeddings",
+    "vocab_size",
+];
+
+/// The key that says whether the decoder's result is divided by the root of its features.
+pub(crate) const SCALED: &str = "scale_decoder_outputs";
+
+/// The default of the number of token ids of the multilingual models.
+pub(crate) const MULTILINGUAL: usize = 250_112;
+
 const EMBEDDINGS: &[&str] = &["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"];
 const HEAD: &str = "lm_head.weight";
 
+/// The differences between the models of the family, and what a configuration without a key means.
+#[derive(Clone, Copy)]
+pub(crate) struct Defaults {
+    pub(crate) vocab_size: usize,
+    pub(crate) layers: usize,
+    pub(crate) heads: usize,
+    pub(crate) intermediate: usize,
+    /// `feed_forward_proj`.
+    pub(crate) form: &'static str,
+    /// Whether the decoder's result may be scaled for the projection to the vocabulary.
+    pub(crate) scales: bool,
+    /// Whether each layer has biases of attention of its own, in place of those of the first.
+    pub(crate) own_biases: bool,
+}
+
+impl Defaults {
+    pub(crate) const T5: Self = Self {
+        vocab_size: 32128,
+        layers: 6,
+        heads: 8,
+        intermediate: 2048,
+        form: "relu",
+        scales: true,
+        own_biases: false,
+    };
+
+    /// Of the multilingual models.
+    pub(crate) const MULTILINGUAL: Self =
+        Self { vocab_size: MULTILINGUAL, layers: 8, heads: 6, intermediate: 1024, form: "gated-gelu", ..Self::T5 };
+}
+
 /// The configuration in `config.json`.
-struct Settings {
+pub(crate) struct Settings {
     vocabulary: Size,
     hidden: Size,
     /// Features of all heads side by side.
@@ -76,19 +124,23 @@ struct Settings {
     gated: bool,
     /// Added to the mean square in norms.
     eps: f64,
+    scales: bool,
+    own_biases: bool,
+    /// The attention of the encoder's layers: its module, and how many tokens a token sees on either side, itself counted.
+    pub(crate) encoder_attention: (&'static str, Option<usize>),
 }
 
 impl Settings {
-    fn read(config: &Config<'_>) -> Result<Self, ModelError> {
+    pub(crate) fn read(config: &Config<'_>, defaults: Defaults) -> Result<Self, ModelError> {
         let size = config.size("d_kv", 64)?;
-        let count = config.size_alias(&["num_heads", "num_attention_heads"], 8)?;
-        let layers = config.size_alias(&["num_layers", "num_hidden_layers"], 6)?;
-        let (activation, gated) = feed_forward_form(config)?;
+        let count = config.size_alias(&["num_heads", "num_attention_heads"], defaults.heads)?;
+        let layers = config.size_alias(&["num_layers", "num_hidden_layers"], defaults.layers)?;
+        let (activation, gated) = feed_forward_form(config, defaults.form)?;
         Ok(Self {
-            vocabulary: config.size("vocab_size", 32128)?,
+            vocabulary: config.size("vocab_size", defaults.vocab_size)?,
             hidden: config.size_alias(&["d_model", "hidden_size"], 512)?,
             inner: Size::derived(count.value * size.value, "num_heads * d_kv"),
-            intermediate: config.size("d_ff", 2048)?,
+            intermediate: config.size("d_ff", defaults.intermediate)?,
             layers: [layers, config.size_or("num_decoder_layers", layers)?],
             heads: Heads { count, size, scale: 1.0 },
             buckets: config.size("relative_attention_num_buckets", 32)?,
@@ -96,16 +148,19 @@ impl Settings {
             activation,
             gated,
             eps: config.positive("layer_norm_epsilon", 1e-6)?,
+            scales: defaults.scales,
+            own_biases: defaults.own_biases,
+            encoder_attention: ("SelfAttention", None),
         })
     }
 }
 
 /// The activation of the feed-forward and whether it is gated. `feed_forward_proj` says both; what
 /// the library derives from it may be stored too.
-fn feed_forward_form(config: &Config<'_>) -> Result<(Activation, bool), ModelError> {
+fn feed_forward_form(config: &Config<'_>, default: &'static str) -> Result<(Activation, bool), ModelError> {
     const FORM: &str = "feed_forward_proj";
     const STORED: &str = "dense_act_fn";
-    let form = Activation::name(config, FORM, "relu")?;
+    let form = Activation::name(config, FORM, default)?;
     let (name, gated) = match form.strip_prefix("gated-") {
         // The only name that means another function than elsewhere.
         Some("gelu") => ("gelu_new", true),
@@ -125,27 +180,62 @@ fn feed_forward_form(config: &Config<'_>) -> Result<(Activation, bool), ModelErr
     Ok((activation, gated))
 }
 
-fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
-    let s = Settings::read(b.config)?;
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
+    let s = Settings::read(b.config, Defaults::T5)?;
+    outputs(b, &s, task)
+}
+
+/// The graphs of a task.
+pub(crate) fn outputs(b: &mut Builder<'_>, s: &Settings, task: Task) -> Result<Properties, ModelError> {
     let tied = b.config.boolean("tie_word_embeddings", true)?;
-    let scaled = b.config.boolean("scale_decoder_outputs", tied)?;
+    let scaled = s.scales && b.config.boolean(SCALED, tied)?;
     // Transformers 5 writes of all models that they are tied, also of those with a head of their own,
     // which are not scaled.
     let tied = tied && (scaled || !has_own_head(b)?);
     let shape = [s.vocabulary, s.hidden];
     let shared = Shared::find(b, EMBEDDINGS, HEAD, tied, shape)?;
-    encoder(b, &s, &shared)?;
-    for cached in CACHED {
-        let mut decoder = Decoder::new(b, shape, s.heads, cached)?;
-        let mut x = decoder_layers(b, &s, &shared, &mut decoder)?;
-        if scaled {
-            let scale = b.graph.add_scalar("lm_head.scale", DType::F32, (s.hidden.value as f64).powf(-0.5));
-            x = b.emit(Binary { kind: BinaryKind::Mul, a: x, b: scale }, "lm_head.scaled")?;
+    match task {
+        Task::Text2TextGeneration => {
+            let (first, states) = encoder(b, s, &shared, ENCODER_SEQUENCE)?;
+            first.finish(b, states);
+            for cached in CACHED {
+                let mut decoder = Decoder::new(b, shape, s.heads, cached)?;
+                let mut x = decoder_layers(b, s, &shared, &mut decoder, DECODER_SEQUENCE)?;
+                if scaled {
+                    let scale = b.graph.add_scalar("lm_head.scale", DType::F32, (s.hidden.value as f64).powf(-0.5));
+                    x = b.emit(Binary { kind: BinaryKind::Mul, a: x, b: scale }, "lm_head.scaled")?;
+                }
+                let weight = if tied { shared.weight(b)? } else { b.weight(&[HEAD], &shape)? };
+                decoder.finish(b, x, weight, None)?;
+            }
         }
-        let weight = if tied { shared.weight(b)? } else { b.weight(&[HEAD], &shape)? };
-        decoder.finish(b, x, weight, None)?;
+        _ => {
+            features(b, s, &shared, task)?;
+            b.tensors.leave("lm_head");
+        }
     }
     Ok(seq2seq::properties(b, s.vocabulary, None))
+}
+
+/// One graph with what a task takes of the tokens: of the encoder alone, as `T5EncoderModel` and `T5ForTokenClassification` of the
+/// transformers library, or of the decoder after it, which reads the same tokens one place later.
+fn features(b: &mut Builder<'_>, s: &Settings, shared: &Shared, task: Task) -> Result<(), ModelError> {
+    let (encoder, states) = encoder(b, s, shared, SEQUENCE)?;
+    match task {
+        Task::FeatureExtraction | Task::TokenClassification => {
+            b.tensors.leave("decoder");
+            if task == Task::TokenClassification {
+                return heads::classify(b, s.hidden, states, "classifier");
+            }
+            b.give(names::HIDDEN, states);
+            Ok(())
+        }
+        _ => {
+            let mut decoder = Decoder::after(b, &encoder, states, s.heads, seq2seq::start(b, task, s.vocabulary)?)?;
+            let x = decoder_layers(b, s, shared, &mut decoder, SEQUENCE)?;
+            seq2seq::head(b, &encoder, x, [s.vocabulary, s.hidden], 2, task)
+        }
+    }
 }
 
 /// Whether the projection to the vocabulary is stored and is none of the embeddings.
@@ -153,46 +243,56 @@ fn has_own_head(b: &mut Builder<'_>) -> Result<bool, ModelError> {
     EMBEDDINGS.iter().try_fold(false, |own, name| Ok(own || b.tensors.differs(name, HEAD)?))
 }
 
-fn encoder(b: &mut Builder<'_>, s: &Settings, shared: &Shared) -> Result<(), ModelError> {
-    let encoder = Encoder::new(b, s.vocabulary, ENCODER_SEQUENCE)?;
-    let length = Dim::symbol(ENCODER_SEQUENCE);
-    let bias = position_bias(b, s, "encoder", true, &Dim::constant(0), &length)?;
+/// The inputs of the encoder and its result: [batch_size, `length`, hidden].
+fn encoder(b: &mut Builder<'_>, s: &Settings, shared: &Shared, length: &str) -> Result<(Encoder, ValueId), ModelError> {
+    let encoder = Encoder::new(b, s.vocabulary, length)?;
+    let (attention, window) = s.encoder_attention;
     let mut x = embed(b, shared, encoder.input_ids, "encoder")?;
+    let mut bias = None;
     for i in 0..s.layers[0].value {
         let at = |name: &str| format!("encoder.block.{i}.layer.{name}");
+        let module = at(&format!("0.{attention}"));
         let normal = b.rms_norm(x, &at("0.layer_norm"), s.hidden, s.eps)?;
-        let [q, k, v] = project(b, s, [normal; 3], &at("0.SelfAttention"))?;
+        let qkv = project(b, s, normal, &module)?;
+        let first = bias.filter(|_| !s.own_biases);
+        let own = first.map_or_else(|| position_bias(b, s, &module, None, length), Ok)?;
+        bias = Some(own);
+        let [q, k, v] = qkv;
         let attention = Attention {
             mask: Some(encoder.mask),
-            bias: Some(bias),
+            bias,
+            window,
             ..Attention::new(q, k, v, s.heads.count.value, Real(s.heads.scale))
         };
-        let attended = b.emit(attention, &at("0.SelfAttention"))?;
-        let projected = b.projection(attended, &at("0.SelfAttention.o"), [s.hidden, s.inner], false)?;
+        let attended = b.emit(attention, &module)?;
+        let projected = b.projection(attended, &format!("{module}.o"), [s.hidden, s.inner], false)?;
         x = b.add(projected, x, &at("0.add"))?;
         x = feed_forward(b, s, x, &at("1"))?;
     }
     let x = b.rms_norm(x, "encoder.final_layer_norm", s.hidden, s.eps)?;
-    encoder.finish(b, x);
-    Ok(())
+    Ok((encoder, x))
 }
 
-/// The normalized output of the decoder's layers: [batch_size, decoder_sequence_length, hidden].
+/// The normalized output of the decoder's layers: [batch_size, `length`, hidden].
 fn decoder_layers(
     b: &mut Builder<'_>,
     s: &Settings,
     shared: &Shared,
     decoder: &mut Decoder,
+    length: &str,
 ) -> Result<ValueId, ModelError> {
-    let length = Dim::symbol(DECODER_SEQUENCE);
-    let bias = position_bias(b, s, "decoder", false, &decoder.past(), &length)?;
+    let mut bias = None;
     let mut x = embed(b, shared, decoder.input_ids, "decoder")?;
     for i in 0..s.layers[1].value {
         let at = |name: &str| format!("decoder.block.{i}.layer.{name}");
         let normal = b.rms_norm(x, &at("0.layer_norm"), s.hidden, s.eps)?;
-        let qkv = project(b, s, [normal; 3], &at("0.SelfAttention"))?;
-        let attended = decoder.attend(b, qkv, Some(bias), &at("0.SelfAttention"))?;
-        let projected = b.projection(attended, &at("0.SelfAttention.o"), [s.hidden, s.inner], false)?;
+        let module = at("0.SelfAttention");
+        let qkv = project(b, s, normal, &module)?;
+        let first = bias.filter(|_| !s.own_biases);
+        let own = first.map_or_else(|| position_bias(b, s, &module, Some(&decoder.past()), length), Ok)?;
+        bias = Some(own);
+        let attended = decoder.attend(b, qkv, bias, &module)?;
+        let projected = b.projection(attended, &format!("{module}.o"), [s.hidden, s.inner], false)?;
         x = b.add(projected, x, &at("0.add"))?;
 
         let normal = b.rms_norm(x, &at("1.layer_norm"), s.hidden, s.eps)?;
@@ -216,12 +316,9 @@ fn embed(b: &mut Builder<'_>, shared: &Shared, ids: ValueId, stack: &str) -> Res
 }
 
 /// Queries, keys and values.
-fn project(b: &mut Builder<'_>, s: &Settings, x: [ValueId; 3], module: &str) -> Result<[ValueId; 3], ModelError> {
-    let [q, k, v] = x;
-    let shape = [s.inner, s.hidden];
-    let q = b.projection(q, &format!("{module}.q"), shape, false)?;
-    let k = b.projection(k, &format!("{module}.k"), shape, false)?;
-    Ok([q, k, b.projection(v, &format!("{module}.v"), shape, false)?])
+fn project(b: &mut Builder<'_>, s: &Settings, x: ValueId, module: &str) -> Result<[ValueId; 3], ModelError> {
+    let mut one = |name: &str| b.projection(x, &format!("{module}.{name}"), [s.inner, s.hidden], false);
+    Ok([one("q")?, one("k")?, one("v")?])
 }
 
 /// `x + wo(activation(wi(norm(x))))`; gated, `wo(activation(wi_0(..)) * wi_1(..))`.
@@ -241,16 +338,17 @@ fn feed_forward(b: &mut Builder<'_>, s: &Settings, x: ValueId, path: &str) -> Re
 }
 
 /// The addend of the scaled scores: [heads, queries, keys]. Of each head it depends on the distance
-/// between key and query only, so one table of distances, which is known at compile time, has it all.
+/// between key and query only, so one table of distances, which is known at compile time, has it all. Attention is causal
+/// where keys of the past are given.
 fn position_bias(
     b: &mut Builder<'_>,
     s: &Settings,
-    stack: &str,
-    both_sides: bool,
-    past: &Dim,
-    length: &Dim,
+    attention: &str,
+    past: Option<&Dim>,
+    length: &str,
 ) -> Result<ValueId, ModelError> {
-    let module = format!("{stack}.block.0.layer.0.SelfAttention.relative_attention_bias");
-    let buckets = Buckets::new(b.config, s.buckets, s.max_distance, both_sides)?;
-    relative::bias(b, &buckets, [s.buckets, s.heads.count], past, length, &module)
+    let module = format!("{attention}.relative_attention_bias");
+    let buckets = Buckets::new(b.config, s.buckets, s.max_distance, past.is_none())?;
+    let past = past.cloned().unwrap_or_else(|| Dim::constant(0));
+    relative::bias(b, &buckets, [s.buckets, s.heads.count], &past, &Dim::symbol(length), &module)
 }

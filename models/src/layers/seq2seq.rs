@@ -2,13 +2,15 @@
 //! encoder over caches of keys and values, and the head that scores the next token. Parts, inputs
 //! and outputs are named as Optimum names them.
 
-use planish_ir::ops::{Attention, Concat, Expand, Flag, Linear, Real, Slice};
+use planish_ir::ops::{Attention, BinaryKind, Concat, Expand, Flag, Linear, Real, Slice};
 use planish_ir::{DType, Dim, OutputRole, PartRole, Shape, ValueId};
 
 use crate::architecture::Properties;
 use crate::checkpoint::config::Size;
+use crate::layers::activation::Activation;
 use crate::layers::builder::{BATCH, Builder};
 use crate::layers::encoder::mask;
+use crate::layers::{heads, pooling};
 use crate::names;
 use crate::names::CacheOf;
 use crate::names::DECODER_PAST as PAST;
@@ -203,6 +205,52 @@ impl Decoder {
         b.finish(if self.encoder.is_some() { PartRole::FirstStep } else { PartRole::NextStep });
         Ok(())
     }
+}
+
+/// The configuration keys of the token that a decoder's text begins with, and of the one that ends a text.
+pub(crate) const TOKEN_KEYS: &[&str] = &[START, END];
+
+const START: &str = "decoder_start_token_id";
+const END: &str = "eos_token_id";
+
+/// The token that a decoder's text begins with.
+///
+/// # Errors
+/// When the configuration has none.
+pub(crate) fn start(b: &Builder<'_>, task: Task, vocabulary: Size) -> Result<i64, ModelError> {
+    token(b, START, task, vocabulary)
+}
+
+fn token(b: &Builder<'_>, key: &'static str, task: Task, vocabulary: Size) -> Result<i64, ModelError> {
+    let missing = || b.config.error(format!("`{key}` is no token id: {task} by encoder and decoder needs it"));
+    b.config.token(key, 2, vocabulary)?.ok_or_else(missing)
+}
+
+/// The head of a task on the last layer of a decoder that comes after its encoder in one graph, as the classes of the
+/// transformers library have it. `labels` is the number of labels that the configuration does not name.
+pub(crate) fn head(
+    b: &mut Builder<'_>,
+    encoder: &Encoder,
+    x: ValueId,
+    [vocabulary, hidden]: [Size; 2],
+    labels: usize,
+    task: Task,
+) -> Result<(), ModelError> {
+    const CLASSIFIER: &str = "classification_head";
+    if task == Task::QuestionAnswering {
+        return heads::span(b, hidden, x, "qa_outputs", Size::derived(2, "start and end"));
+    }
+    // Of the last end of each text; the library refuses texts with different numbers of ends.
+    let end = token(b, END, task, vocabulary)?;
+    let end = b.graph.add_scalar("end", DType::I64, end as f64);
+    let ends = b.binary(BinaryKind::Equal, [encoder.input_ids, end], "ends")?;
+    let last = pooling::last_kept(b, x, ends, "last_end")?;
+    let dense = b.linear(last, &format!("{CLASSIFIER}.dense"), hidden, hidden)?;
+    let active = Activation::TANH.apply(b, dense, &format!("{CLASSIFIER}.activation"))?;
+    let labels = b.config.labels_or(labels)?;
+    let logits = b.linear(active, &format!("{CLASSIFIER}.out_proj"), labels, hidden)?;
+    b.give(names::LOGITS, logits);
+    Ok(())
 }
 
 /// Embeddings that encoder and decoder may share: stored once, or under several names too.
