@@ -34,5 +34,7 @@ pub use checkpoint::safetensors::{MAX_HEADER_BYTES, StoredTensor, WeightFile};
 pub use checkpoint::{Checkpoint, SourceFile};
 pub use error::ModelError;
 pub use load::{IdRange, LengthDependence, LoadOptions, Loaded, Part, load};
-pub use sentence::{ModuleEntry, Pooling, UnknownPooling, module_entries, pooling_config, pooling_modes};
+pub use sentence::{
+    ModuleEntry, Pooling, UnknownPooling, module_entries, pooling_config, pooling_modes, written_modules,
+};
 pub use task::{Task, UnknownTask};

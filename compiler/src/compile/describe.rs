@@ -6,7 +6,7 @@ use planish_artifact::backend::Emitted;
 use planish_artifact::manifest::{AppliedPass, CalibratedOn, Input, Output, PaddedVocabulary, PartManifest};
 use planish_artifact::precision::PrecisionName;
 use planish_artifact::value::ValueInfo;
-use planish_ir::{DType, Graph, Op, Origin, ValueId};
+use planish_ir::{DType, Graph, Op, Origin, OutputRole, ValueId};
 use planish_models::{Loaded, Part};
 use planish_passes::{BlockInputs, Half, pad, product_inputs};
 
@@ -49,6 +49,16 @@ pub(super) fn block_inputs<'a>(graphs: impl Iterator<Item = &'a Graph>) -> Block
 pub(super) fn calibration(calibration: &Calibration) -> CalibratedOn {
     let Calibration { data, samples, reading, .. } = calibration;
     CalibratedOn { data: data.clone(), samples: *samples, split: reading.split }
+}
+
+/// The features of the hidden states of a token, where a model gives them and their number is known.
+pub(super) fn features(source: &Loaded) -> Option<usize> {
+    source.parts.iter().find_map(|part| {
+        let roles = &part.graph.interface.outputs;
+        let is_hidden = |output: &&planish_ir::Output| roles.get(&output.name) == Some(&OutputRole::HiddenStates);
+        let output = part.graph.outputs().iter().find(is_hidden)?;
+        usize::try_from(part.graph.ty(output.value).shape.last()?.as_constant()?).ok()
+    })
 }
 
 /// The elements of the stored tensors that the parts use, each tensor counted once.

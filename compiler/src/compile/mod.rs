@@ -316,7 +316,8 @@ pub fn compile(
         Some(larger) if larger.has_halves => observer.note(&larger.text),
         _ => {}
     }
-    let companions = write::companions(model, draft.folder())?;
+    let pooling = options.pooling.zip(describe::features(&source));
+    let companions = write::companions(model, pooling, draft.folder())?;
     let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
     let parts = source.parts.iter().zip(&lowered).zip(&emitted);
     let parts = parts.map(|((part, lowered), emitted)| {

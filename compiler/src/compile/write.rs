@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use planish_artifact::backend::{EmitOptions, Emitted};
 use planish_artifact::files::{create_folders_within, digest};
 use planish_artifact::manifest::File;
-use planish_models::{SourceFile, Task};
+use planish_models::{Pooling, SourceFile, Task};
 use planish_onnx::Placement;
 use planish_runtimes::ort::{CACHE_ENTRY, IN_PLACE};
 
@@ -62,17 +62,32 @@ pub(super) fn graphs(
     Ok((emitted?, files?))
 }
 
-/// Copies configuration and tokenizer files; returns their names.
-pub(super) fn companions(model: &SourceModel, folder: &Path) -> Result<Vec<String>> {
-    let copy = |(name, from): (String, PathBuf)| {
-        let to = folder.join(&name);
-        if let Some(parent) = Path::new(&name).parent() {
+/// Copies configuration and tokenizer files, and writes those that are to say something else than the source's; returns their
+/// names. `pooling` is one that was asked for, and the features of a token.
+pub(super) fn companions(model: &SourceModel, pooling: Option<(Pooling, usize)>, folder: &Path) -> Result<Vec<String>> {
+    let place = |name: &str| {
+        if let Some(parent) = Path::new(name).parent() {
             create_folders_within(folder, parent)?;
         }
+        anyhow::Ok(folder.join(name))
+    };
+    let copy = |(name, from): (String, PathBuf)| {
+        let to = place(&name)?;
         fs::copy(&from, &to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
         Ok(name)
     };
-    model.companions()?.into_iter().map(copy).collect()
+    let write = |(name, text): (String, String)| {
+        let to = place(&name)?;
+        fs::write(&to, text).with_context(|| format!("cannot write {}", to.display()))?;
+        Ok(name)
+    };
+    let written = model.written_modules(pooling)?;
+    let mut copied = model.companions()?;
+    // A pooling that was asked for comes in place of the modules of the source, which are in folders of their own.
+    copied
+        .retain(|(name, _)| !written.iter().any(|(own, _)| own == name) && (pooling.is_none() || !name.contains('/')));
+    let copied = copied.into_iter().map(copy);
+    copied.chain(written.into_iter().map(write)).collect()
 }
 
 /// The files of the source that several parts point into, each once.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use planish_artifact::MANIFEST;
 use planish_artifact::manifest::{ArtifactHistory, PaddedVocabulary};
-use planish_models::{Checkpoint, LoadOptions, Loaded, SourceFile, Task};
+use planish_models::{Checkpoint, LoadOptions, Loaded, Pooling, SourceFile, Task};
 use planish_onnx::{ImportOptions, node_results};
 
 use modules::NodeNames;
@@ -283,6 +283,17 @@ impl SourceModel {
                 }
             },
             Self::Onnx(model) => named(planish_models::companions(model.folder()), model.folder().to_owned()),
+        }
+    }
+
+    /// Files of sentence-transformers in place of those of the source, with their texts ([`planish_models::written_modules`]).
+    ///
+    /// # Errors
+    /// When modules.json is malformed.
+    pub fn written_modules(&self, pooling: Option<(Pooling, usize)>) -> Result<Vec<(String, String)>> {
+        match self {
+            Self::Checkpoint(checkpoint, _) => Ok(planish_models::written_modules(checkpoint.root(), pooling)?),
+            Self::Onnx(_) => Ok(Vec::new()),
         }
     }
 }

@@ -54,13 +54,7 @@ impl ModuleEntry {
 /// # Errors
 /// When the file cannot be read, is no list of modules, or names a folder that is not beside it.
 pub fn module_entries(root: &Path) -> Result<Vec<ModuleEntry>, ModelError> {
-    let path = root.join(MODULES);
-    if !path.is_file() {
-        return Ok(Vec::new());
-    }
-    let bad = |message: String| ModelError::File { path: path.clone(), message };
-    let list: Value = serde_json::from_slice(&planish_files::read(&path, &FileKind::SETTINGS)?)
-        .map_err(|e| bad(format!("this is not JSON: {e}")))?;
+    let bad = |message: String| ModelError::File { path: root.join(MODULES), message };
     let one = |(at, entry): (usize, &Value)| {
         let text = |key: &str| entry.get(key).and_then(Value::as_str);
         let (Some(full), Some(path)) = (text("type"), text("path")) else {
@@ -77,8 +71,24 @@ pub fn module_entries(root: &Path) -> Result<Vec<ModuleEntry>, ModelError> {
         let class = class.to_owned();
         Ok(ModuleEntry { class, full: full.to_owned(), path: path.to_owned() })
     };
-    let list = list.as_array().ok_or_else(|| bad("this is not a list of modules".to_owned()))?;
-    list.iter().enumerate().map(one).collect()
+    module_list(root)?.iter().enumerate().map(one).collect()
+}
+
+/// The list in `modules.json` in a folder; an empty one where there is no such file.
+///
+/// # Errors
+/// When the file cannot be read or is no list.
+pub(super) fn module_list(root: &Path) -> Result<Vec<Value>, ModelError> {
+    let path = root.join(MODULES);
+    if !path.is_file() {
+        return Ok(Vec::new());
+    }
+    let bad = |message: String| ModelError::File { path: path.clone(), message };
+    match serde_json::from_slice(&planish_files::read(&path, &FileKind::SETTINGS)?) {
+        Ok(Value::Array(list)) => Ok(list),
+        Ok(_) => Err(bad("this is not a list of modules".to_owned())),
+        Err(e) => Err(bad(format!("this is not JSON: {e}"))),
+    }
 }
 
 /// The configuration of the pooling of a folder: that of the module of `modules.json`, or else `1_Pooling/config.json`.

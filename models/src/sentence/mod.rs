@@ -10,6 +10,7 @@ mod m3;
 mod pooling;
 mod read;
 mod splade;
+mod write;
 
 use planish_ir::ValueId;
 
@@ -23,6 +24,7 @@ pub use entries::{ModuleEntry, module_entries, pooling_config, pooling_modes};
 pub(crate) use pooling::Mode;
 pub use pooling::{Pooling, UnknownPooling};
 pub(crate) use read::{chosen, files, files_of_modules, folder_of_model, is_listed, is_static, sources};
+pub use write::written_modules;
 
 /// What a module reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,6 +29,9 @@ const TOKENIZER: &str = "tokenizer.json";
 /// The class of the checkpoints of ColBERT's authors.
 const COLBERT: &str = "HF_ColBERT";
 
+/// The class of a module that has a model for each route.
+const ROUTER: &str = "Router";
+
 /// Classes that change no value when a model runs.
 const WITHOUT_EFFECT: &[&str] = &["Dropout"];
 
@@ -45,13 +48,16 @@ pub(crate) struct Listed {
 /// The folder that has the model of the transformers library: that of the first module, or the root of a checkpoint.
 ///
 /// # Errors
-/// When modules.json is malformed and the root has no model.
+/// When the root has no model, and modules.json is malformed or has a model for each route.
 pub(crate) fn folder_of_model(root: &Path) -> Result<PathBuf, ModelError> {
     let first = match module_entries(root) {
         Ok(entries) => entries.into_iter().next(),
         Err(error) if !root.join(CONFIG).is_file() => return Err(error),
         Err(_) => None,
     };
+    if let Some(entry) = first.as_ref().filter(|entry| entry.class == ROUTER && !root.join(CONFIG).is_file()) {
+        return Err(router(root, entry));
+    }
     let folder = first.map(|entry| (root.join(&entry.path), entry.is_static()));
     let own = folder.filter(|(folder, is_static)| *is_static || folder.join(CONFIG).is_file());
     Ok(own.map_or_else(|| root.to_owned(), |(folder, _)| folder))
@@ -250,8 +256,30 @@ fn unknown(root: &Path, entry: &ModuleEntry) -> ModelError {
         }
         _ => "; give `--task feature-extraction` for the model without modules",
     };
+    if entry.class == ROUTER {
+        return router(root, entry);
+    }
     let message = format!("the module `{}` is not supported: known are {KNOWN}{advice}", entry.full);
     ModelError::File { path: root.join(MODULES), message }
+}
+
+/// The error for several models in one folder, of which one is chosen for each text, with the folders of these models.
+fn router(root: &Path, entry: &ModuleEntry) -> ModelError {
+    let path = root.join(&entry.path).join("router_config.json");
+    let config = read_object(&path, &FileKind::SETTINGS).unwrap_or_default();
+    let routes = config.get("structure").and_then(Value::as_object).into_iter().flatten();
+    let first = |(route, modules): (&String, &Value)| {
+        let folder = modules.get(0)?.as_str()?;
+        Some(format!("{} for the route \"{route}\"", root.join(&entry.path).join(folder).display()))
+    };
+    let folders: Vec<String> = routes.filter_map(first).collect();
+    let message = format!(
+        "the module `{}` has a model for each route, and one graph has one model: compile the model of a route by its folder, with \
+         --pooling in place of the modules after it{}",
+        entry.full,
+        if folders.is_empty() { String::new() } else { format!(": {}", folders.join(", ")) }
+    );
+    ModelError::File { path, message }
 }
 
 /// The kind of a module; `None` where it changes no value.

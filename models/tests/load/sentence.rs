@@ -5,8 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use planish_eval::{Tensor, evaluate};
-use planish_models::{Checkpoint, companions};
-use planish_models::{LoadOptions, Loaded, Pooling, Task, load};
+use planish_models::{Checkpoint, LoadOptions, Loaded, Pooling, Task, companions, load, written_modules};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -237,6 +236,22 @@ fn what_no_graph_can_follow_is_refused_or_named() {
         &["modules.json", "`my.code.Whitening` is not supported", "--task feature-extraction"],
     );
     assert_eq!(load_path(unknown.path(), task(Task::FeatureExtraction)).unwrap().task, Some(Task::FeatureExtraction));
+    let routes = model(&[(pooling, width.clone())]);
+    fs::rename(routes.path().join("config.json"), routes.path().join("other.json")).unwrap();
+    let list = json!([{"path": "", "type": "sentence_transformers.base.modules.router.Router"}]);
+    fs::write(routes.path().join("modules.json"), list.to_string()).unwrap();
+    let structure =
+        json!({"structure": {"query": ["query_0_StaticEmbedding"], "document": ["document_0_T", "document_1_P"]}});
+    fs::write(routes.path().join("router_config.json"), structure.to_string()).unwrap();
+    assert_says(
+        &error(&routes),
+        &[
+            "router_config.json",
+            "--pooling",
+            "query_0_StaticEmbedding for the route \"query\"",
+            "document_0_T for the route",
+        ],
+    );
     let wide = model(&[(pooling, json!({"embedding_dimension": 64}))]);
     assert_says(&error(&wide), &["1_Pooling/config.json", "embedding_dimension = 64", "48 features"]);
     let mode = model(&[(pooling, json!({"embedding_dimension": WIDTH, "pooling_mode": "median"}))]);
@@ -303,4 +318,27 @@ fn a_model_in_a_folder_of_its_own_is_found() {
     assert_eq!(checkpoint.name(), folder.path().file_name().unwrap().to_str().unwrap());
     let loaded = load(&checkpoint, LENIENT).unwrap();
     assert_eq!((outputs(&loaded), loaded.warnings), (whole, Vec::<String>::new()));
+    // In an artifact the model's files are in the root.
+    let written = written_modules(folder.path(), None).unwrap();
+    assert_eq!(written.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["modules.json"]);
+    let same = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    assert_eq!(same(&written[0].1), same(&text));
+}
+
+#[test]
+fn modules_that_are_written_for_a_pooling_give_its_outputs() {
+    let folder = model(&[("sentence_transformers.models.Pooling", json!({"embedding_dimension": WIDTH}))]);
+    assert_eq!(written_modules(folder.path(), None).unwrap(), []);
+    for asked in ["cls", "weightedmean,normalize"] {
+        let pooling: Pooling = asked.parse().unwrap();
+        let wanted = load_path(folder.path(), LoadOptions { pooling: Some(pooling), ..LENIENT }).unwrap();
+        for (name, text) in written_modules(folder.path(), Some((pooling, WIDTH))).unwrap() {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let read = load_path(folder.path(), LENIENT).unwrap();
+        assert_eq!(outputs(&read), outputs(&wanted), "{asked}");
+        assert_eq!(read.warnings, Vec::<String>::new(), "{asked}");
+    }
 }
