@@ -190,8 +190,18 @@ impl PartManifest {
     }
 }
 
+/// An adapter of low rank that was added to the source.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AdapterManifest {
+    /// The relative path from the artifact's folder to the adapter's; absent if the path is not UTF-8 text.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub path: Option<String>,
+    /// What its change of weights was multiplied by.
+    pub weight: f64,
+}
+
 /// The source of the artifact.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SourceManifest {
     /// The checkpoint's name.
     pub name: String,
@@ -203,13 +213,16 @@ pub struct SourceManifest {
     /// The options that took a part of an ONNX graph; absent for the whole graph.
     #[serde(skip_serializing_if = "ImportOptions::is_empty", default)]
     pub import: ImportOptions,
+    /// The adapters that were added to its weights, in this order.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub adapters: Vec<AdapterManifest>,
     /// How the artifact was made that is the source; absent for another source.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub artifact: Option<Box<ArtifactHistory>>,
 }
 
 /// How an artifact was made that another one was compiled from: what its manifest says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArtifactHistory {
     /// The tool and its version.
     pub producer: String,

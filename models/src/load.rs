@@ -107,7 +107,8 @@ impl Checkpoint {
 pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, ModelError> {
     let listed = sentence::chosen(checkpoint, &options)?;
     let head = listed.as_ref().map(|listed| listed.modules.head());
-    let Accepted { config, architecture, task, class, quantization } = accept(checkpoint, head.or(options.task))?;
+    let Accepted { config, architecture, task, class, quantization } =
+        accept(checkpoint, head.or(options.task).or(checkpoint.task_of_adapters()))?;
     let mut builder = Builder::new(checkpoint, &config, architecture, quantization);
     builder.is_bare = listed.is_some();
     builder.chooses = task == Task::MultipleChoice;
@@ -125,6 +126,7 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
         "{} reads these keys",
         architecture.model_type
     );
+    builder.tensors.check_adapters()?;
     let unused = builder.tensors.unused(architecture.unused_tensors);
     let mut warnings = checkpoint.gguf().map(|gguf| gguf.warnings.clone()).unwrap_or_default();
     warnings.extend(config.take_warnings());
@@ -169,7 +171,7 @@ fn explain(error: ModelError, task: Task, class: Option<&str>) -> ModelError {
 const TENSORS_SHOWN: usize = 8;
 
 /// The first of some names, and how many more there are.
-fn some_of(names: &[&str]) -> String {
+pub(crate) fn some_of(names: &[&str]) -> String {
     let shown = names[..names.len().min(TENSORS_SHOWN)].join(", ");
     match names.len().saturating_sub(TENSORS_SHOWN) {
         0 => shown,

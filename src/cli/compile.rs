@@ -48,6 +48,9 @@ pub(super) struct Arguments {
     /// How tokens become the vector of a text without modules.json, e.g. cls,normalize
     #[arg(long, value_name = "MODE")]
     pooling: Option<Pooling>,
+    /// An adapter (LoRA) as the peft library saves it, added to the weights times WEIGHT; may be given several times
+    #[arg(long, value_name = "DIR[=WEIGHT]", value_parser = adapter)]
+    adapter: Vec<(PathBuf, f64)>,
     /// The ONNX opset, 17 to 28 [default: 20, and more where needed]
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
@@ -66,9 +69,6 @@ pub(super) struct Arguments {
     /// Lower every operator to plain arithmetic, as a baseline for comparisons
     #[arg(long)]
     no_fusion: bool,
-    /// Turn warnings into errors: ignored configuration keys, unused tensors, weights that cannot be linked
-    #[arg(long)]
-    strict: bool,
     /// Replace the output folder even if planish did not write it, except the current folder
     #[arg(long)]
     force: bool,
@@ -76,8 +76,8 @@ pub(super) struct Arguments {
     /// and its loss)
     #[arg(long, value_name = "WHAT,..", value_delimiter = ',')]
     explain: Vec<Explain>,
-    /// For work on passes: verify (check the graph after each), print=PASS (print the graph after it), stop=N (run N passes, print the
-    /// graph, write nothing)
+    /// strict (warnings are errors: ignored configuration keys, unused tensors, weights that cannot be linked); for work on passes
+    /// verify (check the graph after each), print=PASS (print the graph after it), stop=N (run N passes, print the graph, write nothing)
     #[arg(long, value_name = "WHAT,..", value_delimiter = ',')]
     debug: Vec<Debug>,
     /// The number of threads [default: one for each core]
@@ -120,6 +120,7 @@ enum Explain {
 /// A value of `--debug`.
 #[derive(Clone)]
 enum Debug {
+    Strict,
     Verify,
     Print(String),
     Stop(usize),
@@ -130,10 +131,11 @@ impl FromStr for Debug {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('=') {
+            None if text == "strict" => Ok(Self::Strict),
             None if text == "verify" => Ok(Self::Verify),
             Some(("print", pass)) => Ok(Self::Print(pass.to_owned())),
             Some(("stop", count)) => count.parse().map(Self::Stop).map_err(|_| "stop=N takes a number".to_owned()),
-            _ => Err("there are verify, print=PASS and stop=N".to_owned()),
+            _ => Err("there are strict, verify, print=PASS and stop=N".to_owned()),
         }
     }
 }
@@ -251,6 +253,7 @@ fn request(
         backend,
         task: arguments.task,
         pooling: arguments.pooling,
+        adapters: arguments.adapter.clone(),
         opset: arguments.opset,
         cache: arguments.cache.map(|cache| match cache {
             Cache::Copy => CacheForm::Copy,
@@ -262,7 +265,7 @@ fn request(
         },
         package: arguments.package,
         fusion: !arguments.no_fusion,
-        strict: arguments.strict,
+        strict: arguments.debug.iter().any(|debug| matches!(debug, Debug::Strict)),
         force: arguments.force,
         explain_fusion: arguments.explain.contains(&Explain::Fusion),
         verify_passes: arguments.debug.iter().any(|debug| matches!(debug, Debug::Verify)),
@@ -276,6 +279,19 @@ fn request(
         threads: arguments.threads,
         settings: settings.clone(),
     })
+}
+
+/// The value of `--adapter`: a folder, and a number after `=`.
+fn adapter(text: &str) -> Result<(PathBuf, f64), String> {
+    let (folder, weight) = match text.rsplit_once('=') {
+        Some((folder, weight)) if !PathBuf::from(text).is_dir() => (folder, Some(weight)),
+        _ => (text, None),
+    };
+    let number = |text: &str| text.parse::<f64>().ok().filter(|weight| weight.is_finite());
+    match weight.map(number) {
+        Some(None) => Err("the weight after `=` is not a number".to_owned()),
+        weight => Ok((folder.into(), weight.flatten().unwrap_or(1.0))),
+    }
 }
 
 /// Shows a person what goes on before a model is compiled.

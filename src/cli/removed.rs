@@ -13,6 +13,7 @@ const REMOVED: &[Removed] = &[
         &["compile"],
         &[
             ("--runtime-package", "is now --package"),
+            ("--strict", "is now --debug strict"),
             ("--keep-fp32", "is now --keep PATTERN=fp32"),
             ("--keep-float", "is now --keep PATTERN"),
             ("--bits-for", "is now --keep PATTERN=int4, PATTERN=int8 or PATTERN=float"),

@@ -195,7 +195,7 @@ fn warnings_are_errors_where_strict() {
     draft.config["flash_everything"] = json!(1);
     let model = draft.write(folder.path().join("model"));
     let out = folder.path().join("out");
-    planish_compile(&model, &out, &["--strict"]).exits(1, &["flash_everything"]);
+    planish_compile(&model, &out, &["--debug=strict"]).exits(1, &["flash_everything"]);
     assert!(!out.exists());
     let done = planish_compile(&model, &out, &[]).exits(0, &["flash_everything"]);
     assert!(done.stderr.starts_with("warning: ") && done.stderr.lines().count() == 1, "{}", done.stderr);

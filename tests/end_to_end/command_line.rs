@@ -96,7 +96,7 @@ const WITHOUT_MODULES: [&str; 2] = ["--task", "feature-extraction"];
 fn pooling_that_is_left_out_is_noted() {
     let folder = scratch();
     let compile = |more: &[&str]| {
-        let options = [&["--strict", "--force"], more].concat();
+        let options = [&["--debug=strict", "--force"], more].concat();
         planish_compile(&golden("bert-sentence"), &folder.path().join("out"), &options).exits(0, &[])
     };
     let note = "note: the modules of modules.json are not in the graph: the task feature-extraction gives vectors of tokens, and \

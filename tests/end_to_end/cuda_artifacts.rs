@@ -188,7 +188,7 @@ fn linked_weights_stay_expressions_of_the_checkpoint() {
     for name in ["config.json", "model.safetensors"] {
         fs::copy(golden("llama").join(name), model.join(name)).unwrap();
     }
-    let more = ["--weights", "link", "--target", "cuda", "--fp16", "--strict"];
+    let more = ["--weights", "link", "--target", "cuda", "--fp16", "--debug=strict"];
     planish_compile(&model, &out, &more).succeeds();
     planish(["verify", text(&out), "--runtime", "cuda-emulator"]).succeeds();
     assert_eq!(names(&out), ["config.json", "model.graph", "model.safetensors", "planish.json"]);

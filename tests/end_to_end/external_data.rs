@@ -133,15 +133,15 @@ fn weights_that_cannot_be_linked_are_warned_of() {
     let warning = "of the weights are float16: converted and copied, not linked";
     let done = planish_compile(&model, &folder.path().join("out"), &["--weights", "link"]).exits(0, &[warning]);
     assert!(done.stderr.starts_with("warning: ") && done.stderr.lines().count() == 1, "{}", done.stderr);
-    let strict = ["--weights", "link", "--strict"];
+    let strict = ["--weights", "link", "--debug=strict"];
     planish_compile(&model, &folder.path().join("strict"), &strict).exits(1, &[warning, "leave out --weights link"]);
-    planish_compile(&model, &folder.path().join("copied"), &["--strict"]).succeeds();
+    planish_compile(&model, &folder.path().join("copied"), &["--debug=strict"]).succeeds();
     assert_eq!(names(folder.path()), ["copied", "model", "out"]);
     // However few they are.
     planish_compile(
         &golden("bert"),
         &folder.path().join("bert"),
-        &["--weights", "link", "--strict", "--target", "onnx"],
+        &["--weights", "link", "--debug=strict", "--target", "onnx"],
     )
     .succeeds();
 }

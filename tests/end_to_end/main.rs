@@ -8,6 +8,7 @@
     reason = "this is a test"
 )]
 
+mod adapters;
 mod artifact_sources;
 mod bad_models;
 mod bench;

@@ -191,7 +191,7 @@ fn checkpoints_in_bfloat16_go_to_either() {
         |more: &[&str]| planish_compile(&model, &out, &[&["--verify", "--force"], more].concat()).exits(0, &[]);
     let done = compile(&["--target", "onnx", "--fp16"]);
     assert!(done.stdout.contains("1 of 64 elements of the weight `norm.weight` overflow"), "{}", done.stdout);
-    let done = compile(&["--target", "onnx", "--bf16", "--weights", "link", "--strict"]);
+    let done = compile(&["--target", "onnx", "--bf16", "--weights", "link", "--debug=strict"]);
     assert!(!done.stdout.contains("float32:"), "{}", done.stdout);
     let manifest = manifest(&out);
     assert_eq!(manifest["linked"], serde_json::json!(["model.safetensors"]));

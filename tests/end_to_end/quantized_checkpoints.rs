@@ -55,7 +55,7 @@ fn indices_of_a_table_stay_what_they_are() {
     for (name, lost) in [("bitsandbytes-nf4", 7), ("bitsandbytes-fp4-nested", 7)] {
         let (folder, model) = (scratch(), fixture(name));
         let out = folder.path().join("artifact");
-        planish_compile(&model, &out, &["--strict", "--verify"]).exits(0, &[]);
+        planish_compile(&model, &out, &["--debug=strict", "--verify"]).exits(0, &[]);
         let stored = tensors(&model.join("model.safetensors"));
         let stored: Vec<&Vec<u8>> = stored.values().map(|tensor| &tensor.bytes).collect();
         let graph = planish_onnx::import(&out.join("model.onnx")).unwrap().graph;
@@ -75,7 +75,7 @@ fn indices_of_a_table_stay_what_they_are() {
         let compiled = |more: &[&str]| planish_compile(&model, &out, &[&["--force"], more].concat());
         let warning = format!("the codes of {lost} quantized weights are not kept");
         compiled(&["--target", "onnx"]).exits(0, &[&warning, "target onnx has no product with indices of a table"]);
-        compiled(&["--target", "onnx", "--strict"]).exits(1, &[&warning, "leave out --strict"]);
+        compiled(&["--target", "onnx", "--debug=strict"]).exits(1, &[&warning, "leave out --debug strict"]);
         compiled(&["--int4"]).exits(0, &[&warning, "quantize weights anew"]);
     }
 }

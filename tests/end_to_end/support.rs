@@ -143,7 +143,7 @@ pub(crate) const ONNX_TARGETS: [&Target; 4] = [&ONNX, &ORT, &ORT_CUDA, &TRT];
 /// The targets whose graphs run on CPUs.
 pub(crate) const CPU_TARGETS: [&Target; 2] = [&ONNX, &ORT];
 
-/// The options of `planish compile --strict --debug verify` for a target.
+/// The options of `planish compile --debug strict,verify` for a target.
 pub(crate) fn options(target: &'static Target) -> CompileOptions {
     let backend = backend::find(target.name, BACKENDS).unwrap();
     CompileOptions { strict: true, verify_passes: true, ..CompileOptions::new(backend, DEFAULT_OPSET) }

@@ -115,7 +115,7 @@ pub(super) fn lowered(
     }
     if let Some(warning) = lost_indices(options, parts) {
         if options.strict {
-            bail!("{warning}; leave out --strict");
+            bail!("{warning}; leave out --debug strict");
         }
         observer.warning(&warning);
     }
@@ -266,7 +266,7 @@ pub(super) fn artifact(
         && let Some(warning) = links::warning(weights(), |weight| options.backend.emitter.copies(weight))
     {
         if options.strict {
-            bail!("{warning}; leave out --weights link, or --strict");
+            bail!("{warning}; leave out --weights link, or --debug strict");
         }
         observer.warning(&warning);
     }

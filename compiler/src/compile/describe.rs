@@ -1,9 +1,13 @@
 //! The description of a compiled model in the manifest.
 
 use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 
 use planish_artifact::backend::Emitted;
-use planish_artifact::manifest::{AppliedPass, CalibratedOn, Input, Output, PaddedVocabulary, PartManifest};
+use planish_artifact::files::relative_path;
+use planish_artifact::manifest::{
+    AdapterManifest, AppliedPass, CalibratedOn, Input, Output, PaddedVocabulary, PartManifest,
+};
 use planish_artifact::precision::PrecisionName;
 use planish_artifact::value::ValueInfo;
 use planish_ir::{DType, Graph, Op, Origin, OutputRole, ValueId};
@@ -12,6 +16,7 @@ use planish_passes::{BlockInputs, Half, pad, product_inputs};
 
 use super::{CompileOptions, LoweredPart};
 use crate::calibrate::Calibration;
+use crate::source::SourceModel;
 
 /// The precision: the one that was asked for, or the one that an ONNX graph has.
 pub(super) fn precision(options: &CompileOptions, parts: &[LoweredPart]) -> PrecisionName {
@@ -49,6 +54,12 @@ pub(super) fn block_inputs<'a>(graphs: impl Iterator<Item = &'a Graph>) -> Block
 pub(super) fn calibration(calibration: &Calibration) -> CalibratedOn {
     let Calibration { data, samples, reading, .. } = calibration;
     CalibratedOn { data: data.clone(), samples: *samples, split: reading.split }
+}
+
+/// The adapters of a model, from the folder of an artifact on.
+pub(super) fn adapters(folder: &Path, model: &SourceModel) -> Vec<AdapterManifest> {
+    let one = |(path, weight): (&Path, f64)| AdapterManifest { path: relative_path(folder, path), weight };
+    model.adapters().map(one).collect()
 }
 
 /// The features of the hidden states of a token, where a model gives them and their number is known.

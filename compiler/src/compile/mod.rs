@@ -147,7 +147,9 @@ impl Compiled {
     /// When the artifact cannot be there.
     pub fn rename(&mut self, model: &SourceModel, folder: &Path) -> Result<()> {
         self.draft.rename(folder)?;
-        self.artifact.manifest.source.path = relative_path(self.draft.resolved_target(), &model.path());
+        let target = self.draft.resolved_target();
+        self.artifact.manifest.source.path = relative_path(target, &model.path());
+        self.artifact.manifest.source.adapters = describe::adapters(target, model);
         Ok(())
     }
 
@@ -333,6 +335,7 @@ pub fn compile(
             path: relative_path(draft.resolved_target(), &model.path()),
             files,
             import: model.import_options(),
+            adapters: describe::adapters(draft.resolved_target(), model),
             artifact: model.history().map(Box::new),
         },
         architecture: source.architecture.to_owned(),

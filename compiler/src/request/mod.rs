@@ -36,6 +36,8 @@ pub struct Request {
     pub task: Option<Task>,
     /// The pooling, of a checkpoint without modules of its own.
     pub pooling: Option<Pooling>,
+    /// The folders of adapters that are added to the weights of a checkpoint, and what each is multiplied by.
+    pub adapters: Vec<(PathBuf, f64)>,
     /// The ONNX opset; chosen where absent.
     pub opset: Option<u32>,
     /// How attention appends to the cache; chosen where absent.

@@ -36,7 +36,7 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
     let resolved = resolve(recipe, backend.target, data)?;
     find_runtime(request, &resolved, observer)?;
     request.check()?;
-    let source = SourceModel::open_with(&request.model, &request.import)?;
+    let source = SourceModel::open_with(&request.model, &request.import)?.with_adapters(&request.adapters)?;
     let half = resolved.half.as_ref().map(|precision| precision.half);
     request.engine.check(&products_of(resolved.quantize.as_ref(), half, &source))?;
     let folders = Folders::of(request, &resolved, &source);

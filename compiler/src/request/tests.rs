@@ -12,6 +12,7 @@ fn request(backend: &'static Backend, recipe: Recipe) -> Request {
         backend,
         task: None,
         pooling: None,
+        adapters: Vec::new(),
         opset: None,
         cache: None,
         placement: Placement::Copy,

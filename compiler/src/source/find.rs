@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use planish_artifact::Artifact;
 use planish_artifact::files::{digest, resolved};
-use planish_artifact::manifest::{Manifest, PartManifest};
+use planish_artifact::manifest::{AdapterManifest, Manifest, PartManifest, SourceManifest};
 use planish_models::{Loaded, Part};
 
 use super::SourceModel;
@@ -67,7 +67,7 @@ pub fn compared(named: &[PathBuf], artifact: &Artifact) -> Result<Compared> {
         Err(error) => error,
     };
     for path in named {
-        let Ok(model) = SourceModel::open_with(path, &artifact.manifest.source.import) else { continue };
+        let Ok(model) = open_again(path, &artifact.folder, &artifact.manifest.source) else { continue };
         let Ok(loaded) = model.load(artifact.manifest.load_options()) else {
             continue;
         };
@@ -93,7 +93,7 @@ pub fn takes_the_same(loaded: &Loaded, parts: &[PartManifest]) -> bool {
 fn among(named: &[PathBuf], artifact: &Path, manifest: &Manifest) -> Result<Found> {
     let mut others = Vec::new();
     for path in named {
-        let model = SourceModel::open_with(path, &manifest.source.import)?;
+        let model = open_again(path, artifact, &manifest.source)?;
         match difference(&model, manifest)? {
             None => return Ok(Found { path: path.to_owned(), model }),
             Some(file) => others.push(file.display().to_string()),
@@ -137,7 +137,7 @@ fn by_places(artifact: &Path, manifest: &Manifest) -> Result<Found> {
             }
             _ => place.clone(),
         };
-        let problem = match SourceModel::open_with(&file, &manifest.source.import) {
+        let problem = match open_again(&file, artifact, &manifest.source) {
             Ok(model) => match difference(&model, manifest)? {
                 None => return Ok(Found { path: file, model }),
                 Some(other) if recorded.as_ref() == Some(&place) => {
@@ -155,6 +155,16 @@ fn by_places(artifact: &Path, manifest: &Manifest) -> Result<Found> {
          the artifact is to stay: planish.json holds the path from the one to the other; looked at:{looked}",
         artifact.display()
     )
+}
+
+/// Opens a model as it was opened for an artifact, with the adapters that were added to it then.
+pub fn open_again(path: &Path, artifact: &Path, source: &SourceManifest) -> Result<SourceModel> {
+    let place = |adapter: &AdapterManifest| match &adapter.path {
+        Some(path) => Ok((artifact.join(path), adapter.weight)),
+        None => bail!("the path of an adapter is no UTF-8 text, so the model cannot be opened with it again"),
+    };
+    let adapters = source.adapters.iter().map(place).collect::<Result<Vec<_>>>()?;
+    SourceModel::open_with(path, &source.import)?.with_adapters(&adapters)
 }
 
 /// The first file in which a model is not what was compiled. Of weights that were linked only

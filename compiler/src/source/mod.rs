@@ -19,8 +19,7 @@ use planish_onnx::{ImportOptions, node_results};
 use modules::NodeNames;
 
 pub use companions::WrittenCompanions;
-pub use find::takes_the_same;
-pub use find::{Compared, Found, compared, find};
+pub use find::{Compared, Found, compared, find, open_again, takes_the_same};
 pub use onnx::OnnxModel;
 
 /// The ending of ONNX files.
@@ -82,6 +81,34 @@ impl SourceModel {
             );
         }
         Ok(Self::Checkpoint(Box::new(opened?), WrittenCompanions::default()))
+    }
+
+    /// The same with adapters of low rank added to the weights of a checkpoint: their folders, and what each change of weights is
+    /// multiplied by.
+    ///
+    /// # Errors
+    /// When one is malformed, or there are some and this is an ONNX graph.
+    pub fn with_adapters(mut self, adapters: &[(PathBuf, f64)]) -> Result<Self> {
+        for (folder, weight) in adapters {
+            match &mut self {
+                Self::Checkpoint(checkpoint, _) => checkpoint.add_adapter(folder, *weight)?,
+                Self::Onnx(model) => bail!(
+                    "adapters are added to the weights of checkpoints, and {} is an ONNX graph; compile the checkpoint that it was \
+                     made from",
+                    model.path().display()
+                ),
+            }
+        }
+        Ok(self)
+    }
+
+    /// The folders of the adapters that are added to the weights, and what each is multiplied by.
+    pub fn adapters(&self) -> impl Iterator<Item = (&Path, f64)> {
+        let checkpoint = match self {
+            Self::Checkpoint(checkpoint, _) => Some(checkpoint),
+            Self::Onnx(_) => None,
+        };
+        checkpoint.into_iter().flat_map(|checkpoint| checkpoint.added_adapters())
     }
 
     /// Whether a file is all of a model, by its ending: an ONNX graph, or in the format GGUF.

@@ -29,6 +29,8 @@ named! {
         Gather = "gather",
         /// Elements times factors of their index along an axis.
         Scale = "scale",
+        /// A matrix plus the product of two.
+        PlusProduct = "plus_product",
         /// Codes of elements.
         Quantize = "quantize",
         /// Numbers that codes stand for.
@@ -61,6 +63,7 @@ impl Form {
             Form::Pad => r#"typed ", " number"#,
             Form::Gather => r#"typed ", " integer ", " integers"#,
             Form::Scale => r#""[" typed ", " typed "], " integer"#,
+            Form::PlusProduct => r#""[" typed ", " typed ", " typed "]""#,
             Form::Quantize | Form::Dequantize => {
                 r#""[" typed ", " typed [ ", " typed ] "], " integer [ ", " integer ]"#
             }

@@ -219,6 +219,12 @@ fn typed_weight(text: &str, files: Files<'_>) -> Result<Weight, String> {
                 _ => return Err(format!("`{form}` takes another number of weights")),
             }
         }
+        (Form::PlusProduct, [parts]) => {
+            match list(parts)?.iter().map(|w| of(w)).collect::<Result<Vec<_>, _>>()?.as_slice() {
+                [of, up, down] => of.plus_product(up, down),
+                _ => return Err(format!("`{form}` takes another number of weights")),
+            }
+        }
         (Form::Unpack, [parts, packing]) => {
             let parts = list(parts)?.iter().map(|w| of(w)).collect::<Result<Vec<_>, _>>()?;
             Weight::unpack(&parts, packing.parse()?, ty.dtype, &shape)

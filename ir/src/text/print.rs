@@ -81,6 +81,9 @@ fn expression(weight: &Weight) -> String {
         WeightExpr::FlipSign(of) => (Form::FlipSign, typed(of)),
         WeightExpr::Bytes(of) => (Form::Bytes, typed(of)),
         WeightExpr::Scale(parts, axis) => (Form::Scale, several(parts, axis)),
+        WeightExpr::PlusProduct(parts) => {
+            (Form::PlusProduct, format!("[{}]", parts.iter().map(typed).collect::<Vec<_>>().join(", ")))
+        }
         WeightExpr::Unpack(parts, packing) => (Form::Unpack, several(parts, packing)),
     };
     format!("{form}({arguments})")

@@ -11,6 +11,7 @@ mod dequantized;
 mod finite;
 mod fit;
 mod ggml;
+mod low_rank;
 mod packed;
 mod pad;
 mod read;
@@ -117,6 +118,8 @@ pub enum WeightExpr {
     /// A weight with each element times a factor by its index along an axis; see [`Weight::scale`]. The parts are the
     /// weight and the factors.
     Scale(Vec<Weight>, usize),
+    /// A matrix plus a product of two; see [`Weight::plus_product`]. The parts are the matrix and the factors of the product.
+    PlusProduct(Vec<Weight>),
     /// The slices of an axis of a weight with these indices, in this order.
     Gather(Weight, usize, Arc<[usize]>),
     /// Codes or numbers taken out of a layout of a weight file; see [`Weight::unpack`]. The parts are the packed bytes and,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{NotFinite, StoredRange, Weight, WeightExpr, codes, convert, fit, packed, pad, unpack};
+use super::{NotFinite, StoredRange, Weight, WeightExpr, codes, convert, fit, low_rank, packed, pad, unpack};
 use crate::DType;
 
 /// The most bytes handed to a sink at once, unless a transform has to hold a whole tensor. A piece
@@ -109,6 +109,7 @@ impl Weight {
             WeightExpr::Fitted(parts, fit, part) => fit::stream(parts, *fit, *part, sink),
             WeightExpr::FlipSign(of) => codes::flip_sign(of, sink),
             WeightExpr::Scale(parts, axis) => codes::scale(parts, *axis, sink),
+            WeightExpr::PlusProduct(parts) => low_rank::stream(parts, sink),
             WeightExpr::Gather(of, axis, indices) => codes::gather(of, *axis, indices, sink),
             WeightExpr::Unpack(parts, packing) => unpack::stream(parts, *packing, self.dtype(), sink),
             WeightExpr::Concat(parts, axis) => {

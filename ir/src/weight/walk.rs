@@ -13,7 +13,7 @@ impl WeightExpr {
             }
             Self::FlipSign(of) | Self::Bytes(of) => std::slice::from_ref(of),
             Self::Quantize(parts, _) | Self::Dequantize(parts, _) | Self::Fitted(parts, ..) => parts,
-            Self::Concat(parts, _) | Self::Scale(parts, _) | Self::Unpack(parts, _) => parts,
+            Self::Concat(parts, _) | Self::Scale(parts, _) | Self::PlusProduct(parts) | Self::Unpack(parts, _) => parts,
         }
     }
 
@@ -24,7 +24,7 @@ impl WeightExpr {
         match self {
             Self::Stored(_) | Self::Inline(_) | Self::Uniform(_) | Self::Cast(_) => false,
             Self::Quantize(..) | Self::Dequantize(..) | Self::Scale(..) | Self::Fitted(..) => false,
-            Self::FlipSign(_) | Self::Bytes(_) | Self::Unpack(..) => false,
+            Self::FlipSign(_) | Self::Bytes(_) | Self::PlusProduct(_) | Self::Unpack(..) => false,
             Self::Transpose(..) | Self::Reshape(_) | Self::Concat(..) | Self::Pad(..) | Self::Gather(..) => true,
         }
     }
@@ -61,6 +61,10 @@ impl Weight {
             WeightExpr::Scale(parts, axis) => {
                 let parts = parts.iter().map(f).collect::<Option<Vec<_>>>()?;
                 parts[0].scale(*axis, &parts[1])
+            }
+            WeightExpr::PlusProduct(parts) => {
+                let parts = parts.iter().map(f).collect::<Option<Vec<_>>>()?;
+                parts[0].plus_product(&parts[1], &parts[2])
             }
             WeightExpr::Unpack(parts, packing) => {
                 let parts = parts.iter().map(f).collect::<Option<Vec<_>>>()?;

@@ -112,6 +112,7 @@ impl Entrant {
                 path: None,
                 files: source.files(task)?.iter().map(digested).collect::<Result<_>>()?,
                 import: source.import_options(),
+                adapters: Vec::new(),
                 artifact: None,
             },
             architecture: loaded.architecture.to_owned(),
@@ -186,7 +187,7 @@ impl Entrant {
     pub(super) fn compared(&self, named: &[PathBuf]) -> Result<Compared> {
         match &self.reference {
             Some(path) => {
-                let model = SourceModel::open_with(path, &self.artifact.manifest.source.import)?;
+                let model = source::open_again(path, &self.artifact.folder, &self.artifact.manifest.source)?;
                 let loaded = model.load(self.artifact.manifest.load_options())?;
                 Ok(Compared { path: path.clone(), model, loaded, is_source: true })
             }

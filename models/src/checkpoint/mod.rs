@@ -1,6 +1,7 @@
 //! The files of a checkpoint: one weight file or several shards, `config.json` and what belongs
 //! beside it.
 
+mod adapter;
 pub(crate) mod companions;
 pub(crate) mod config;
 pub(crate) mod config_keys;
@@ -21,12 +22,13 @@ use planish_files::Kind;
 use planish_ir::WeightSource;
 use serde_json::{Map, Value};
 
+use self::adapter::Adapter;
 use self::companions::companions;
 use self::gguf::Gguf;
 use self::refusals::{find_weights, no_config, not_there, other_file};
 use self::safetensors::{StoredTensor, WeightFile};
 use crate::architectures::model2vec;
-use crate::{ModelError, sentence};
+use crate::{ModelError, Task, sentence};
 
 pub(crate) const CONFIG: &str = "config.json";
 const SINGLE: &str = "model.safetensors";
@@ -61,6 +63,10 @@ pub struct Checkpoint {
     modules: Vec<String>,
     /// What a GGUF file says, where the checkpoint is one.
     gguf: Option<Gguf>,
+    /// Adapters that are added to it, whose files are the last of `shards`.
+    adapters: Vec<Adapter>,
+    /// Tensors of adapters that come in place of the model's, and what their files call them.
+    replaced: BTreeMap<String, String>,
 }
 
 impl SourceFile {
@@ -115,7 +121,7 @@ impl Checkpoint {
         let name = model_name(&root, &weights);
         let (index, gguf) = (None, None);
         let (shards, tensors) = (Vec::new(), BTreeMap::new());
-        let mut checkpoint = Self { root, folder, name, config, index, shards, tensors, modules: Vec::new(), gguf };
+        let mut checkpoint = Self { name, index, shards, tensors, gguf, ..Self::bare(root, folder, config) };
         if weights.to_string_lossy().ends_with(INDEX_SUFFIX) {
             checkpoint.open_shards(&weights)?;
             checkpoint.index = Some(weights);
@@ -143,8 +149,8 @@ impl Checkpoint {
             _ => stem,
         };
         let tensors = gguf.names().map(|name| (name.clone(), 0)).collect();
-        let (root, shards, modules) = (folder.clone(), vec![Arc::new(file)], Vec::new());
-        Ok(Self { root, folder, name, config, index: None, shards, tensors, modules, gguf: Some(gguf) })
+        let (root, shards) = (folder.clone(), vec![Arc::new(file)]);
+        Ok(Self { name, shards, tensors, gguf: Some(gguf), ..Self::bare(root, folder, config) })
     }
 
     /// Whether weights may be codes with scales: the configuration says that they are quantized, or the checkpoint is a GGUF
@@ -204,6 +210,77 @@ impl Checkpoint {
         }
         self.shards.push(Arc::new(file));
         Ok(position)
+    }
+
+    /// A checkpoint without weights.
+    fn bare(root: PathBuf, folder: PathBuf, config: Map<String, Value>) -> Self {
+        Self {
+            root,
+            folder,
+            name: String::new(),
+            config,
+            index: None,
+            shards: Vec::new(),
+            tensors: BTreeMap::new(),
+            modules: Vec::new(),
+            gguf: None,
+            adapters: Vec::new(),
+            replaced: BTreeMap::new(),
+        }
+    }
+
+    /// Adds an adapter of low rank, a folder as the PEFT library saves it: what it adds to weights is multiplied by `weight`.
+    ///
+    /// # Errors
+    /// When its files are malformed, it is one of another kind, or it replaces a tensor that another one replaces.
+    pub fn add_adapter(&mut self, folder: &Path, weight: f64) -> Result<(), ModelError> {
+        let adapter = Adapter::open(folder, weight)?;
+        adapter.check_weight()?;
+        if let (Some((name, _)), true) = (adapter.replaced().first_key_value(), self.gguf.is_some()) {
+            let message = format!("it has the whole tensor `{name}`, and no tensor of a GGUF file is replaced");
+            return Err(adapter.error(&message));
+        }
+        let position = self.shards.len();
+        for (name, stored) in adapter.replaced() {
+            let of_model = self.name_in_model(name);
+            if self.replaced.insert(of_model.clone(), stored.clone()).is_some() {
+                return Err(adapter.error(&format!("another adapter has the tensor `{name}` too")));
+            }
+            self.tensors.insert(of_model, position);
+        }
+        self.shards.push(Arc::clone(adapter.file()));
+        self.adapters.push(adapter);
+        Ok(())
+    }
+
+    /// The name of a tensor in this checkpoint, which may have been saved with or without the name of the base model in front.
+    fn name_in_model(&self, name: &str) -> String {
+        let without = name.split_once('.').map(|(_, rest)| rest).filter(|rest| self.tensors.contains_key(*rest));
+        let longer = |own: &&str| own.split_once('.').is_some_and(|(_, rest)| rest == name);
+        match self.tensors.contains_key(name) {
+            true => name.to_owned(),
+            false => without.or_else(|| self.tensor_names().find(longer)).unwrap_or(name).to_owned(),
+        }
+    }
+
+    /// Whether a tensor is one of an adapter, in place of the model's.
+    pub(crate) fn is_replaced(&self, name: &str) -> bool {
+        self.replaced.contains_key(name)
+    }
+
+    /// The adapters that are added to it.
+    pub(crate) fn adapters(&self) -> &[Adapter] {
+        &self.adapters
+    }
+
+    /// The folders of the adapters that are added to it, and what each is multiplied by.
+    pub fn added_adapters(&self) -> impl Iterator<Item = (&Path, f64)> {
+        self.adapters.iter().map(Adapter::added)
+    }
+
+    /// The task of the head that an adapter has.
+    pub(crate) fn task_of_adapters(&self) -> Option<Task> {
+        self.adapters.iter().find_map(Adapter::task)
     }
 
     /// Opens the weight files of modules after the model.
@@ -295,7 +372,8 @@ impl Checkpoint {
     /// What a weight file calls a tensor.
     pub(crate) fn stored_name<'n>(&'n self, name: &'n str) -> &'n str {
         let of_module = || self.modules.iter().find_map(|module| name.strip_prefix(module.as_str())?.strip_prefix('/'));
-        self.gguf.as_ref().and_then(|gguf| gguf.stored_name(name)).or_else(of_module).unwrap_or(name)
+        let own = self.replaced.get(name).map(String::as_str);
+        own.or_else(|| self.gguf.as_ref()?.stored_name(name)).or_else(of_module).unwrap_or(name)
     }
 
     /// A tensor and the file that contains it.
@@ -317,7 +395,12 @@ impl Checkpoint {
     pub fn sources(&self) -> Result<Vec<SourceFile>, ModelError> {
         let config = Some(self.config_path()).filter(|path| self.gguf.is_none() && path.is_file());
         let weights = self.own_weights().iter().map(|file| file.path().to_owned());
-        config.into_iter().chain(self.index.clone()).chain(weights).map(SourceFile::at).collect()
+        let own = config.into_iter().chain(self.index.clone()).chain(weights).map(SourceFile::at);
+        let mut all = own.collect::<Result<Vec<_>, _>>()?;
+        for adapter in &self.adapters {
+            all.extend(adapter.sources()?);
+        }
+        Ok(all)
     }
 
     /// The files that decide what the modules of a sentence model are, besides those of the model.
@@ -329,9 +412,9 @@ impl Checkpoint {
         sentence::sources(&self.root).into_iter().map(one).collect()
     }
 
-    /// The weight files of the model, without those of modules after it.
+    /// The weight files of the model, without those of modules after it and of adapters.
     fn own_weights(&self) -> &[Arc<WeightFile>] {
-        &self.shards[..self.shards.len() - self.modules.len()]
+        &self.shards[..self.shards.len() - self.modules.len() - self.adapters.len()]
     }
 
     /// The names and contents of the configuration and tokenizer files that a GGUF file stands for; none of other

@@ -16,7 +16,7 @@ const CONVERT: &str = "only safetensors and GGUF are read; convert once where tr
                        with the class that config.json names instead of AutoModel";
 
 /// The files that say what a folder is which is no checkpoint.
-const ADAPTER: &str = "adapter_config.json";
+pub(super) const ADAPTER: &str = "adapter_config.json";
 const PIPELINE: &str = "model_index.json";
 
 /// The error for a path where nothing is: how a model of the hub comes here.
@@ -59,10 +59,8 @@ fn other_folder(names: &[String]) -> Option<String> {
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     if has(ADAPTER) {
         return Some(format!(
-            "this is an adapter of the peft library, such as LoRA ({ADAPTER}), and no model by itself; merge it into its model \
-             once where peft is installed: \
-             AutoPeftModelForCausalLM.from_pretrained(\"...\").merge_and_unload().save_pretrained(\"DIR\"), with the class of the \
-             task, save the tokenizer to DIR too, and compile DIR"
+            "this is an adapter of the peft library, such as LoRA ({ADAPTER}), and no model by itself; compile the model that it \
+             was trained for with --adapter and this folder"
         ));
     }
     has(PIPELINE).then(|| {

@@ -11,6 +11,7 @@ use planish_ir::{DType, Origin, Weight, WeightSource};
 use crate::checkpoint::CONFIG;
 use crate::checkpoint::config::Size;
 use crate::checkpoint::quantized::{Dequantized, Layer, Quantization};
+use crate::load::some_of;
 use crate::{Architecture, Checkpoint, ModelError};
 
 /// How many names a message about a missing tensor offers.
@@ -30,6 +31,10 @@ pub(crate) struct Tensors<'a> {
     quantization: Option<Quantization>,
     /// Weights of which no codes are kept, and why.
     lost_codes: Vec<(String, &'static str)>,
+    /// The modules of adapters that were found: the place of the adapter, and its name for the module.
+    adapted: BTreeSet<(usize, String)>,
+    /// Names of the base model, with or without which checkpoints and adapters are saved.
+    bases: Vec<String>,
 }
 
 impl<'a> Tensors<'a> {
@@ -40,10 +45,11 @@ impl<'a> Tensors<'a> {
         quantization: Option<Quantization>,
     ) -> Self {
         let bases = [architecture.base].into_iter().chain(architecture.other_bases.iter().copied());
-        let is_there = |prefix: &String| checkpoint.tensor_names().any(|name| name.starts_with(prefix));
-        let prefixes = bases.map(|base| format!("{base}.")).filter(is_there).collect();
-        let (renamed, used) = (architecture.renamed, BTreeSet::new());
-        Self { checkpoint, prefixes, renamed, used, quantization, lost_codes: Vec::new() }
+        let bases: Vec<String> = bases.map(|base| format!("{base}.")).collect();
+        let is_there = |prefix: &&String| checkpoint.tensor_names().any(|name| name.starts_with(*prefix));
+        let prefixes = bases.iter().filter(is_there).cloned().collect();
+        let (renamed, used, adapted) = (architecture.renamed, BTreeSet::new(), BTreeSet::new());
+        Self { checkpoint, prefixes, renamed, used, quantization, lost_codes: Vec::new(), adapted, bases }
     }
 
     /// The prefix of the names of the base model, empty if it was saved alone.
@@ -142,8 +148,61 @@ impl<'a> Tensors<'a> {
         tensor.element_type()
     }
 
-    /// The tensor under the first of several names that is there, as 32 bit floats.
+    /// The tensor under the first of several names that is there, as 32 bit floats, with what adapters add to it.
     pub(crate) fn take(&mut self, names: &[&str], shape: &[Size]) -> Result<(Weight, Origin), ModelError> {
+        let (weight, origin) = self.take_stored(names, shape)?;
+        match names.iter().find_map(|name| self.find(name)) {
+            Some(name) => Ok((self.adapt(&name, weight)?, origin)),
+            // What adapters add to the parts of a tensor is in them.
+            None => Ok((weight, origin)),
+        }
+    }
+
+    /// A weight with what adapters add to it, by its name as stored.
+    fn adapt(&mut self, name: &str, weight: Weight) -> Result<Weight, ModelError> {
+        let Some(module) = name.strip_suffix(".weight") else { return Ok(weight) };
+        let bare = |module: &str| {
+            let without = self.bases.iter().find_map(|base| module.strip_prefix(base.as_str()));
+            without.unwrap_or(module).to_owned()
+        };
+        let wanted = [bare(module), bare(&self.renamed(module))];
+        let mut sum = weight;
+        let mut found = Vec::new();
+        for (at, adapter) in self.checkpoint.adapters().iter().enumerate() {
+            for own in adapter.modules().filter(|own| wanted.contains(&bare(own))) {
+                if let Some(changed) = adapter.apply(own, &sum) {
+                    sum = changed?;
+                    found.push((at, own.to_owned()));
+                }
+            }
+        }
+        if !found.is_empty() && (self.checkpoint.gguf().is_some() || self.quantized_module(name).is_some()) {
+            self.lost_codes.push((name.to_owned(), "an adapter is added to it"));
+        }
+        self.adapted.extend(found);
+        Ok(sum)
+    }
+
+    /// Refuses adapters with modules and tensors that are not taken.
+    pub(crate) fn check_adapters(&self) -> Result<(), ModelError> {
+        let is_lost = |name: &&str| self.checkpoint.is_replaced(name) && !self.used.contains(*name);
+        let lost = self.checkpoint.tensor_names().find(is_lost);
+        if let Some((name, (file, _))) = lost.and_then(|name| Some((name, self.checkpoint.tensor(name)?))) {
+            let message = "the graph has no tensor that this one of an adapter comes in place of".to_owned();
+            return Err(ModelError::Tensor { name: name.to_owned(), path: file.path().to_owned(), message });
+        }
+        for (at, adapter) in self.checkpoint.adapters().iter().enumerate() {
+            let lost: Vec<&str> =
+                adapter.modules().filter(|module| !self.adapted.contains(&(at, (*module).to_owned()))).collect();
+            if !lost.is_empty() {
+                let message = format!("the graph has no weight of its own for {}, which it changes", some_of(&lost));
+                return Err(adapter.error(&message));
+            }
+        }
+        Ok(())
+    }
+
+    fn take_stored(&mut self, names: &[&str], shape: &[Size]) -> Result<(Weight, Origin), ModelError> {
         let Some(name) = names.iter().find_map(|name| self.find(name)) else {
             let parts = names.iter().find_map(|name| self.parts(name));
             return match parts {

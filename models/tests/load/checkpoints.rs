@@ -106,7 +106,7 @@ fn what_is_no_checkpoint_says_what_to_do() {
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     write("adapter_config.json", r#"{"peft_type": "LORA"}"#);
     write("adapter_model.safetensors", "");
-    let adapter = ["adapter of the peft library", "LoRA", "merge_and_unload()", "compile DIR"];
+    let adapter = ["adapter of the peft library", "LoRA", "with --adapter"];
     assert_refused(folder.path(), &adapter);
     // One that was saved beside the configuration of its model.
     write("config.json", "{}");

@@ -8,6 +8,7 @@
     reason = "this is a test"
 )]
 
+mod adapters;
 mod authors;
 mod checkpoints;
 mod configs;

@@ -123,6 +123,7 @@ impl Calibration {
                 path: None,
                 files: files.iter().map(described).collect::<Result<_>>()?,
                 import: model.import_options(),
+                adapters: Vec::new(),
                 artifact: None,
             },
             task: task.map(|task| task.to_string()),

@@ -1,0 +1,298 @@
+//! Adapters of low rank (Hu et al. 2021, arXiv:2106.09685) as the PEFT library stores them: a folder with adapter_config.json and
+//! adapter_model.safetensors. To the weight of a layer, [out, in], they add `lora_alpha / r * lora_B lora_A`, where `lora_A` is
+//! [r, in] and `lora_B` [out, r]; other tensors among theirs come in place of the model's.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use planish_files::Kind;
+use planish_ir::weight::StoredRange;
+use planish_ir::{DType, Weight, WeightSource};
+use serde_json::{Map, Value};
+
+use super::config::{brief, is_off};
+use super::files::read_object;
+use super::refusals::ADAPTER;
+use super::{SourceFile, WeightFile};
+use crate::{ModelError, Task};
+
+/// The weights of an adapter.
+const WEIGHTS: &str = "adapter_model.safetensors";
+
+/// What names of tensors begin with: the classes of PEFT around the model.
+const AROUND: &str = "base_model.model.";
+
+/// What names of tensors have that PEFT keeps inside of a changed module, or of one that it saves whole.
+const INSIDE: [&str; 2] = [".base_layer.", ".modules_to_save."];
+
+/// What those have that stay as the model has them.
+const ORIGINAL: &str = ".original_module.";
+
+/// Keys that change what is added, or where, in a way that is not computed here.
+const OFF: &[&str] = &[
+    "alora_invocation_tokens",
+    "arrow_config",
+    "layer_replication",
+    "lora_bias",
+    "target_parameters",
+    "trainable_token_indices",
+    "use_bdlora",
+    "use_dora",
+    "use_qalora",
+];
+
+/// The narrow matrices of a module: their names, and the factor of their product.
+#[derive(Debug)]
+struct Change {
+    down: String,
+    up: String,
+    /// Whether they are those of a table, which has its tokens in rows.
+    is_table: bool,
+    factor: f64,
+}
+
+/// An adapter that is added to a checkpoint.
+#[derive(Debug)]
+pub(crate) struct Adapter {
+    folder: PathBuf,
+    weight: f64,
+    file: Arc<WeightFile>,
+    /// By the module that is changed.
+    changes: BTreeMap<String, Change>,
+    /// Tensors that come in place of those of the model: the names there, and in its file.
+    replaced: BTreeMap<String, String>,
+    /// Whether the weights of the model's linear layers are [in, out], as those of `Conv1D` of the transformers library.
+    fan_in_fan_out: bool,
+    /// The model that it was trained for, as its configuration names it.
+    base: Option<String>,
+    task: Option<Task>,
+}
+
+impl Adapter {
+    /// Opens an adapter, whose change of weights is multiplied by `weight`. No tensor is read.
+    ///
+    /// # Errors
+    /// When a file is missing or malformed, or the adapter is one of another kind.
+    pub(crate) fn open(folder: &Path, weight: f64) -> Result<Self, ModelError> {
+        let path = folder.join(ADAPTER);
+        if !path.is_file() {
+            let message = format!("there is no {ADAPTER}: an adapter is a folder as the peft library saves it");
+            return Err(ModelError::File { path: folder.to_owned(), message });
+        }
+        let config = read_object(&path, &Kind::SETTINGS)?;
+        let bad = |message: String| ModelError::File { path: path.clone(), message };
+        let text = |key: &str| config.get(key).and_then(Value::as_str);
+        match text("peft_type") {
+            Some("LORA") => {}
+            kind => return Err(bad(format!("`peft_type` is {}, and LORA is supported", kind.unwrap_or("missing")))),
+        }
+        if let Some(key) = OFF.iter().find(|key| config.get(**key).is_some_and(|value| !is_off(value))) {
+            return Err(bad(format!("`{key}` is {}, which is not supported", brief(&config[*key]))));
+        }
+        let weights = folder.join(WEIGHTS);
+        if !weights.is_file() {
+            let message = format!(
+                "this file is missing; where there is an adapter_model.bin in its place, write it once where torch is installed: \
+                 safetensors.torch.save_file(torch.load(\"adapter_model.bin\", weights_only=True), \"{WEIGHTS}\")"
+            );
+            return Err(ModelError::File { path: weights, message });
+        }
+        let file = WeightFile::open(&weights)?;
+        let (mut changes, mut replaced) = (BTreeMap::new(), BTreeMap::new());
+        for name in file.tensors().keys() {
+            let wrong = |message: &str| ModelError::Tensor {
+                name: name.clone(),
+                path: weights.clone(),
+                message: message.to_owned(),
+            };
+            let own =
+                name.strip_prefix(AROUND).ok_or_else(|| wrong("its name does not begin with base_model.model."))?;
+            if let Some((module, end)) =
+                [".lora_A.weight", ".lora_embedding_A"].iter().find_map(|end| Some((own.strip_suffix(end)?, *end)))
+            {
+                let up = name.replace("lora_A", "lora_B").replace("lora_embedding_A", "lora_embedding_B");
+                let rank = file.tensors()[name].shape.first().copied().unwrap_or_default();
+                let scale = scale(&config, module, rank).map_err(&bad)?;
+                let is_table = end != ".lora_A.weight";
+                if !file.tensors().contains_key(&up) {
+                    return Err(wrong("its other half `lora_B` is missing"));
+                }
+                let change = Change { down: name.clone(), up, is_table, factor: scale * weight };
+                changes.insert(module.to_owned(), change);
+            } else if own.ends_with(".lora_B.weight") || own.ends_with(".lora_embedding_B") {
+                if !file.tensors().contains_key(&name.replace("_B", "_A")) {
+                    return Err(wrong("its other half `lora_A` is missing"));
+                }
+            } else if own.contains(".lora_") {
+                return Err(wrong("it is none of lora_A, lora_B and the same of an embedding"));
+            } else if !own.contains(ORIGINAL) {
+                let of_model = INSIDE.iter().fold(own.to_owned(), |own, part| own.replace(part, "."));
+                // With biases, one of a module that is saved whole is there under two names.
+                replaced.entry(of_model).or_insert_with(|| name.clone());
+            }
+        }
+        if changes.is_empty() && replaced.is_empty() {
+            return Err(ModelError::File { path: weights, message: "it has no tensors".to_owned() });
+        }
+        let task = match text("task_type") {
+            Some("SEQ_CLS") => Some(Task::TextClassification),
+            Some("TOKEN_CLS") => Some(Task::TokenClassification),
+            Some("QUESTION_ANS") => Some(Task::QuestionAnswering),
+            _ => None,
+        };
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self {
+            folder: folder.to_owned(),
+            weight,
+            file: Arc::new(file.of_module(&name)),
+            changes,
+            replaced,
+            fan_in_fan_out: config.get("fan_in_fan_out").is_some_and(|value| value == true),
+            base: text("base_model_name_or_path").map(str::to_owned),
+            task,
+        })
+    }
+
+    /// Its folder, and what its change of weights is multiplied by.
+    pub(crate) fn added(&self) -> (&Path, f64) {
+        (&self.folder, self.weight)
+    }
+
+    pub(crate) fn file(&self) -> &Arc<WeightFile> {
+        &self.file
+    }
+
+    /// The task of the head that it was trained with, where it has one.
+    pub(crate) fn task(&self) -> Option<Task> {
+        self.task
+    }
+
+    /// The tensors that come in place of the model's: the names there, and in its file.
+    pub(crate) fn replaced(&self) -> &BTreeMap<String, String> {
+        &self.replaced
+    }
+
+    /// A tensor that is there whole, so that nothing can be multiplied by a weight. Of a table that is changed, its copy is.
+    fn whole(&self) -> Option<&str> {
+        let is_copy = |name: &str| name.strip_suffix(".weight").is_some_and(|module| self.changes.contains_key(module));
+        self.replaced.keys().map(String::as_str).find(|name| !is_copy(name))
+    }
+
+    /// Refuses a weight that is not for it.
+    ///
+    /// # Errors
+    /// When the weight is another than 1, and there is a whole tensor.
+    pub(crate) fn check_weight(&self) -> Result<(), ModelError> {
+        match self.whole().filter(|_| self.weight != 1.0) {
+            Some(name) => {
+                let message =
+                    format!("it has the whole tensor `{name}`, so its weight is 1, and {} is asked for", self.weight);
+                Err(self.error(&message))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The modules that it changes.
+    pub(crate) fn modules(&self) -> impl Iterator<Item = &str> {
+        self.changes.keys().map(String::as_str)
+    }
+
+    /// An error about it, with the model that it is for.
+    pub(crate) fn error(&self, message: &str) -> ModelError {
+        let base = self.base.as_ref().map_or_else(String::new, |base| format!("; it was trained for {base}"));
+        ModelError::File { path: self.folder.clone(), message: format!("{message}{base}") }
+    }
+
+    /// The files that decide what it is.
+    ///
+    /// # Errors
+    /// When one has gone.
+    pub(crate) fn sources(&self) -> Result<Vec<SourceFile>, ModelError> {
+        let folder = self.folder.file_name().unwrap_or_default().to_string_lossy();
+        let one =
+            |name: &str| Ok(SourceFile { name: format!("{folder}/{name}"), ..SourceFile::at(self.folder.join(name))? });
+        [ADAPTER, WEIGHTS].into_iter().map(one).collect()
+    }
+
+    /// The weight of a module with what the adapter adds. The shape is that of the stored tensor; `None` where the module is
+    /// not changed.
+    ///
+    /// # Errors
+    /// When the narrow matrices do not fit it.
+    pub(crate) fn apply(&self, module: &str, weight: &Weight) -> Option<Result<Weight, ModelError>> {
+        let change = self.changes.get(module)?;
+        Some(self.changed(change, weight).ok_or_else(|| {
+            let shapes = [&change.up, &change.down].map(|name| format!("{:?}", self.file.tensors()[name].shape));
+            self.error(&format!(
+                "the product of matrices {} is none that is added to `{module}`, {:?}, in float32, float16 or bfloat16",
+                shapes.join(" and "),
+                weight.shape()
+            ))
+        }))
+    }
+
+    fn changed(&self, change: &Change, weight: &Weight) -> Option<Weight> {
+        let (down, up) = (self.matrix(&change.down)?, self.matrix(&change.up)?);
+        let rank = *down.shape().first()?;
+        let factors = Weight::numbers(DType::F32, vec![rank], &vec![change.factor; rank])?;
+        let up = up.scale(1, &factors)?;
+        let [rows, columns] = *weight.shape() else { return None };
+        // A square weight does not tell how it is stored.
+        let is_out_in = [*up.shape().first()?, *down.shape().get(1)?] == [rows, columns];
+        let is_in_out = change.is_table || !is_out_in || self.fan_in_fan_out && rows == columns;
+        match is_in_out {
+            true => weight.plus_product(&down.transpose(&[1, 0])?, &up.transpose(&[1, 0])?),
+            false => weight.plus_product(&up, &down),
+        }
+    }
+
+    /// A matrix of the file in float32.
+    fn matrix(&self, name: &str) -> Option<Weight> {
+        let tensor = self.file.tensors().get(name)?;
+        let dtype = tensor.element_type().filter(|dtype| dtype.is_float())?;
+        let source: Arc<dyn WeightSource> = Arc::<WeightFile>::clone(&self.file);
+        let range = StoredRange { source, offset: tensor.offset };
+        Weight::stored(dtype, tensor.shape.clone(), range).filter(|w| w.shape().len() == 2)?.cast(DType::F32)
+    }
+}
+
+/// The factor of the product of a module whose matrices have a rank.
+fn scale(config: &Map<String, Value>, module: &str, rank: usize) -> Result<f64, String> {
+    let number = |key: &str, default: f64| match config.get(key).filter(|value| !value.is_null()) {
+        None => Ok(default),
+        Some(value) => value.as_f64().ok_or_else(|| format!("`{key}` is {}, and no number", brief(value))),
+    };
+    let wanted = pattern(config, "rank_pattern", module)?.map_or_else(|| number("r", 8.0), Ok)?;
+    if wanted != rank as f64 {
+        return Err(format!("the matrices of `{module}` have the rank {rank}, and this file says {wanted}"));
+    }
+    let alpha = pattern(config, "alpha_pattern", module)?.map_or_else(|| number("lora_alpha", 8.0), Ok)?;
+    let is_root = config.get("use_rslora").is_some_and(|value| value == true);
+    Ok(alpha / if is_root { (rank as f64).sqrt() } else { rank as f64 })
+}
+
+/// The number that a table of patterns has for a module. The patterns are regular expressions of the end of its name, which are
+/// read where they have names and dots alone.
+fn pattern(config: &Map<String, Value>, key: &str, module: &str) -> Result<Option<f64>, String> {
+    for (name, value) in config.get(key).and_then(Value::as_object).into_iter().flatten() {
+        let own = name.strip_prefix('^').unwrap_or(name);
+        if !own.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
+            return Err(format!(
+                "`{key}` has the pattern \"{name}\": names of modules are supported, and no other patterns"
+            ));
+        }
+        let rest = module.strip_suffix(own);
+        let is_it = if own == name {
+            rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        } else {
+            rest == Some("")
+        };
+        if is_it {
+            let number = value.as_f64().ok_or_else(|| format!("`{key}` of \"{name}\" is {}", brief(value)))?;
+            return Ok(Some(number));
+        }
+    }
+    Ok(None)
+}
