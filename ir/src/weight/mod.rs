@@ -15,6 +15,7 @@ mod low_rank;
 mod packed;
 mod pad;
 mod read;
+mod rows;
 mod search;
 mod small;
 mod text;

@@ -20,25 +20,30 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
-    let mut s = Settings::read(
-        b,
-        &Defaults {
-            vocab_size: 103_424,
-            max_position_embeddings: 131_072,
-            hidden_size: 1024,
-            intermediate_size: 3072,
-            num_hidden_layers: 18,
-            num_attention_heads: 16,
-            num_key_value_heads: Some(2),
-            head_dim: Some(128),
-            eps: ("rms_norm_eps", 1e-5),
-            ..Defaults::LLAMA
-        },
-    )?;
+    let s = read(b, &DEFAULTS)?;
+    blocks::decoder(b, &s, task)
+}
+
+pub(super) const DEFAULTS: Defaults = Defaults {
+    vocab_size: 103_424,
+    max_position_embeddings: 131_072,
+    hidden_size: 1024,
+    intermediate_size: 3072,
+    num_hidden_layers: 18,
+    num_attention_heads: 16,
+    num_key_value_heads: Some(2),
+    head_dim: Some(128),
+    eps: ("rms_norm_eps", 1e-5),
+    ..Defaults::LLAMA
+};
+
+/// Reads what ERNIE 4.5 without experts and with them have in common.
+pub(super) fn read(b: &Builder<'_>, defaults: &Defaults) -> Result<Settings, ModelError> {
+    let mut s = Settings::read(b, defaults)?;
     let bias = b.config.boolean("use_bias", false)?;
     (s.input_bias, s.output_bias, s.feed_forward_bias) = (bias, bias, bias);
     s.interleaved = true;
     s.rope = rope::Defaults { theta: 500_000.0, ..rope::Defaults::default() };
     s.tied = true;
-    blocks::decoder(b, &s, task)
+    Ok(s)
 }

@@ -12,35 +12,38 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "granite",
     class_prefix: "Granite",
     tasks: decoder::WITHOUT_LABELS,
-    keys: &[
-        decoder::KEYS,
-        rope::KEYS,
-        blocks::KEYS,
-        &[
-            "attention_bias",
-            "attention_multiplier",
-            "embedding_multiplier",
-            "hidden_act",
-            "logits_scaling",
-            "mlp_bias",
-            "residual_multiplier",
-            "rms_norm_eps",
-        ],
-    ],
+    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, KEYS, &["mlp_bias"]],
     irrelevant_keys: &[],
     gguf: None,
     build,
     ..llama::ARCHITECTURE
 };
 
+/// The configuration keys that Granite with experts reads too.
+pub(super) const KEYS: &[&str] = &[
+    "attention_bias",
+    "attention_multiplier",
+    "embedding_multiplier",
+    "hidden_act",
+    "logits_scaling",
+    "residual_multiplier",
+    "rms_norm_eps",
+];
+
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
-    const KEYS: [&str; 3] = ["embedding_multiplier", "residual_multiplier", "logits_scaling"];
+    let mut s = read(b)?;
+    s.feed_forward_bias = b.config.boolean("mlp_bias", false)?;
+    blocks::decoder(b, &s, task)
+}
+
+/// Reads what Granite without experts and with them have in common.
+pub(super) fn read(b: &Builder<'_>) -> Result<Settings, ModelError> {
+    const NUMBERS: [&str; 3] = ["embedding_multiplier", "residual_multiplier", "logits_scaling"];
     let mut s = Settings::read(b, &Defaults::LLAMA)?;
     s.read_attention_bias(b, false)?;
-    s.feed_forward_bias = b.config.boolean("mlp_bias", false)?;
     s.scale = b.config.positive("attention_multiplier", 1.0)?;
-    s.embedding_scale = EmbeddingScale::Number(b.config.positive(KEYS[0], 1.0)?, KEYS[0]);
-    s.residual_factor = Some((b.config.positive(KEYS[1], 1.0)?, KEYS[1]));
-    s.logit_factor = Some((1.0 / b.config.positive(KEYS[2], 1.0)?, KEYS[2]));
-    blocks::decoder(b, &s, task)
+    s.embedding_scale = EmbeddingScale::Number(b.config.positive(NUMBERS[0], 1.0)?, NUMBERS[0]);
+    s.residual_factor = Some((b.config.positive(NUMBERS[1], 1.0)?, NUMBERS[1]));
+    s.logit_factor = Some((1.0 / b.config.positive(NUMBERS[2], 1.0)?, NUMBERS[2]));
+    Ok(s)
 }

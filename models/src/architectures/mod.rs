@@ -9,30 +9,40 @@ pub(crate) mod cohere2;
 pub(crate) mod convbert;
 pub(crate) mod deberta;
 pub(crate) mod deberta_v2;
+pub(crate) mod deepseek_v2;
+pub(crate) mod deepseek_v3;
 pub(crate) mod distilbert;
+pub(crate) mod dots1;
 pub(crate) mod electra;
 pub(crate) mod ernie;
 pub(crate) mod ernie4_5;
+pub(crate) mod ernie4_5_moe;
 pub(crate) mod esm;
 pub(crate) mod eurobert;
 pub(crate) mod exaone4;
+pub(crate) mod flex_olmo;
 pub(crate) mod gemma;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
 pub(crate) mod glm4;
+pub(crate) mod glm4_moe;
 pub(crate) mod gpt2;
 pub(crate) mod gpt_neox;
 pub(crate) mod gpt_oss;
 pub(crate) mod granite;
+pub(crate) mod granitemoe;
 pub(crate) mod gte;
 pub(crate) mod helium;
+pub(crate) mod hunyuan_v1_moe;
 pub(crate) mod jina_embeddings_v3;
 pub(crate) mod layoutlm;
 pub(crate) mod llama;
 pub(crate) mod longt5;
 pub(crate) mod marian;
 pub(crate) mod megatron_bert;
+pub(crate) mod minicpm3;
 pub(crate) mod mistral;
+pub(crate) mod mixtral;
 pub(crate) mod mobilebert;
 pub(crate) mod model2vec;
 pub(crate) mod modernbert;
@@ -43,11 +53,15 @@ pub(crate) mod nomic_bert;
 pub(crate) mod nystromformer;
 pub(crate) mod olmo2;
 pub(crate) mod olmo3;
+pub(crate) mod olmoe;
 pub(crate) mod opt;
 pub(crate) mod phi;
 pub(crate) mod phi3;
+pub(crate) mod phimoe;
 pub(crate) mod qwen2;
+pub(crate) mod qwen2_moe;
 pub(crate) mod qwen3;
+pub(crate) mod qwen3_moe;
 pub(crate) mod rembert;
 pub(crate) mod roberta;
 pub(crate) mod roformer;
@@ -74,30 +88,40 @@ pub const ARCHITECTURES: &[Architecture] = &[
     roberta::DATA2VEC_TEXT,
     deberta::ARCHITECTURE,
     deberta_v2::ARCHITECTURE,
+    deepseek_v2::ARCHITECTURE,
+    deepseek_v3::ARCHITECTURE,
     distilbert::ARCHITECTURE,
+    dots1::ARCHITECTURE,
     electra::ARCHITECTURE,
     ernie::ARCHITECTURE,
     ernie4_5::ARCHITECTURE,
+    ernie4_5_moe::ARCHITECTURE,
     esm::ARCHITECTURE,
     eurobert::ARCHITECTURE,
     exaone4::ARCHITECTURE,
+    flex_olmo::ARCHITECTURE,
     gemma::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma3::ARCHITECTURE,
     glm4::ARCHITECTURE,
-    gpt2::ARCHITECTURE,
+    glm4_moe::ARCHITECTURE,
     gpt_neox::ARCHITECTURE,
     gpt_oss::ARCHITECTURE,
+    gpt2::ARCHITECTURE,
     granite::ARCHITECTURE,
+    granitemoe::ARCHITECTURE,
     gte::ARCHITECTURE,
     helium::ARCHITECTURE,
+    hunyuan_v1_moe::ARCHITECTURE,
     jina_embeddings_v3::ARCHITECTURE,
     layoutlm::ARCHITECTURE,
     llama::ARCHITECTURE,
     longt5::ARCHITECTURE,
     marian::ARCHITECTURE,
     megatron_bert::ARCHITECTURE,
+    minicpm3::ARCHITECTURE,
     mistral::ARCHITECTURE,
+    mixtral::ARCHITECTURE,
     mobilebert::ARCHITECTURE,
     model2vec::ARCHITECTURE,
     modernbert::ARCHITECTURE,
@@ -109,11 +133,15 @@ pub const ARCHITECTURES: &[Architecture] = &[
     nystromformer::ARCHITECTURE,
     olmo2::ARCHITECTURE,
     olmo3::ARCHITECTURE,
+    olmoe::ARCHITECTURE,
     opt::ARCHITECTURE,
     phi::ARCHITECTURE,
     phi3::ARCHITECTURE,
+    phimoe::ARCHITECTURE,
     qwen2::ARCHITECTURE,
+    qwen2_moe::ARCHITECTURE,
     qwen3::ARCHITECTURE,
+    qwen3_moe::ARCHITECTURE,
     rembert::ARCHITECTURE,
     roberta::ARCHITECTURE,
     roformer::ARCHITECTURE,

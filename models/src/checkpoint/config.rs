@@ -212,7 +212,15 @@ impl<'a> Config<'a> {
         positive(value).ok_or_else(|| self.unexpected(key, value, POSITIVE))
     }
 
-    /// The same, or `None` where the key is null, the default where it is missing.
+    /// A number from 0 on that is finite in float32.
+    pub(crate) fn not_negative(&self, key: &'static str, default: f64) -> Result<f64, ModelError> {
+        match self.get(key) {
+            Some(value) if value.as_f64() == Some(0.0) => Ok(0.0),
+            _ => self.positive(key, default),
+        }
+    }
+
+    /// A positive number, or `None` where the key is null, the default where it is missing.
     pub(crate) fn optional_positive(&self, key: &'static str, default: Option<f64>) -> Result<Option<f64>, ModelError> {
         match self.get(key) {
             Some(_) => self.positive(key, 1.0).map(Some),

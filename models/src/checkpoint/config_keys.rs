@@ -28,7 +28,10 @@ pub(crate) const IRRELEVANT: &[&str] = &[
     "gradient_checkpointing",
     "hidden_dropout_prob",
     "initializer_range",
+    "input_jitter_noise",
+    "output_router_logits",
     "resid_pdrop",
+    "router_aux_loss_coef",
     // How Python callers receive results; the outputs of an export are those of its task.
     "output_attentions",
     "output_hidden_states",

@@ -316,7 +316,8 @@ impl<'a> Tensors<'a> {
         ModelError::File { path, message }
     }
 
-    fn missing(&self, names: &[&str]) -> ModelError {
+    /// The error for a tensor that is under none of some names.
+    pub(crate) fn missing(&self, names: &[&str]) -> ModelError {
         let name = names.first().copied().unwrap_or_default();
         // Modules of the base model are below the prefix, heads beside it.
         let sibling = format!("{}{}.", self.prefix(), name.split('.').next().unwrap_or_default());

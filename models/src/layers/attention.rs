@@ -69,4 +69,20 @@ pub(crate) trait Text {
         scores: Scores,
         module: &str,
     ) -> Result<ValueId, ModelError>;
+
+    /// Whether a cache grows that has latents, not keys and values of heads.
+    fn caches_latents(&self, b: &Builder<'_>) -> bool;
+
+    /// What the cache of the next layer has of all tokens, [batch_size, heads, keys, size], of what it gets of new ones.
+    fn extend(&mut self, b: &mut Builder<'_>, new: [ValueId; 2], module: &str) -> Result<[ValueId; 2], ModelError>;
+
+    /// Attention to keys and values of all tokens, as caches hold them.
+    fn attend_all(
+        &self,
+        b: &mut Builder<'_>,
+        qkv: [ValueId; 3],
+        heads: Heads,
+        scores: Scores,
+        module: &str,
+    ) -> Result<ValueId, ModelError>;
 }

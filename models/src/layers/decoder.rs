@@ -1,7 +1,7 @@
 //! The parts that decoders share: inputs, causal attention, over a cache of keys and values where text is generated, and
 //! heads. Inputs and outputs are named as Optimum names them.
 
-use planish_ir::ops::{Attention, Binary, BinaryKind, CumSum, Flag, Linear, Slice};
+use planish_ir::ops::{Attention, Binary, BinaryKind, Concat, CumSum, Flag, Linear, Slice};
 use planish_ir::{DType, Dim, ValueId};
 
 use crate::architecture::Properties;
@@ -240,8 +240,6 @@ impl Text for Decoder {
         scores: Scores,
         module: &str,
     ) -> Result<ValueId, ModelError> {
-        let Heads { keys, size, .. } = self.heads;
-        let layer = self.present.len();
         if self.task != Task::TextGeneration {
             let scores = Scores { window: scores.window.map(|window| window + self.wider), ..scores };
             if let Some(sinks) = scores.sinks {
@@ -257,10 +255,9 @@ impl Text for Decoder {
             let causal = Flag(self.causal);
             return b.emit(Attention { causal, ..attention(qkv, self.heads, scores, self.mask) }, module);
         }
-        let [past_key, past_value] = CacheOf::Model.past(layer).map(|(name, role)| {
-            let dims = [Dim::symbol(BATCH), keys.signed().into(), Dim::symbol(PAST), size.signed().into()];
-            b.floats(&name, role, dims)
-        });
+        let heads = Dim::from(self.heads.keys.signed());
+        let sizes = [qkv[1], qkv[2]].map(|x| b.graph.ty(x).shape[2].exact_div(&heads).unwrap_or_default());
+        let [past_key, past_value] = self.past(b, &heads, sizes);
         if let Some(sinks) = scores.sinks {
             let all = Keys { past: Some([past_key, past_value]), mask: self.mask };
             let [result, key, value] = sinks::attend(b, qkv, all, self.heads, scores, sinks, module)?;
@@ -281,6 +278,43 @@ impl Text for Decoder {
             }
             _ => unreachable!("attention has its keys and values as results"),
         }
+    }
+
+    fn caches_latents(&self, _: &Builder<'_>) -> bool {
+        self.task == Task::TextGeneration
+    }
+
+    fn extend(&mut self, b: &mut Builder<'_>, new: [ValueId; 2], module: &str) -> Result<[ValueId; 2], ModelError> {
+        let shapes = new.map(|new| b.graph.ty(new).shape.clone());
+        let past = self.past(b, &shapes[0][1], [shapes[0][3].clone(), shapes[1][3].clone()]);
+        let mut join = |at: usize, name: &str| {
+            b.emit(Concat { parts: vec![past[at], new[at]], axis: 2 }, &format!("{module}.{name}"))
+        };
+        let all = [join(0, "present.key")?, join(1, "present.value")?];
+        self.present.push(all);
+        Ok(all)
+    }
+
+    fn attend_all(
+        &self,
+        b: &mut Builder<'_>,
+        qkv: [ValueId; 3],
+        heads: Heads,
+        scores: Scores,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        b.emit(Attention { causal: Flag(self.causal), ..attention(qkv, heads, scores, self.mask) }, module)
+    }
+}
+
+impl Decoder {
+    /// The inputs of what the cache of the next layer has, of so many heads of these sizes.
+    fn past(&self, b: &mut Builder<'_>, heads: &Dim, [key, value]: [Dim; 2]) -> [ValueId; 2] {
+        let [first, second] = CacheOf::Model.past(self.present.len());
+        let mut add = |(name, role): (String, _), size| {
+            b.floats(&name, role, [Dim::symbol(BATCH), heads.clone(), Dim::symbol(PAST), size])
+        };
+        [add(first, key), add(second, value)]
     }
 }
 

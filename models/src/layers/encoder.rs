@@ -140,6 +140,25 @@ impl Text for TextEncoder {
     ) -> Result<ValueId, ModelError> {
         b.emit(attention(qkv, self.heads, scores, self.mask), module)
     }
+
+    fn caches_latents(&self, _: &Builder<'_>) -> bool {
+        false
+    }
+
+    fn extend(&mut self, _: &mut Builder<'_>, new: [ValueId; 2], _: &str) -> Result<[ValueId; 2], ModelError> {
+        Ok(new)
+    }
+
+    fn attend_all(
+        &self,
+        b: &mut Builder<'_>,
+        qkv: [ValueId; 3],
+        heads: Heads,
+        scores: Scores,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        b.emit(attention(qkv, heads, scores, self.mask), module)
+    }
 }
 
 /// The positions 0, 1, 2 ... of tokens: i64[1, sequence_length].

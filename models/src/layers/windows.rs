@@ -17,6 +17,14 @@ pub(crate) fn pattern(config: &Config<'_>, default: usize) -> Result<usize, Mode
     Ok(config.given_size(PATTERN_KEYS)?.map_or(default, |size| size.value))
 }
 
+/// How many keys a window has, where `use_sliding_window` says that there are windows.
+pub(crate) fn switched(config: &Config<'_>) -> Result<Option<usize>, ModelError> {
+    const SIZE: &str = "sliding_window";
+    // Where there are none, the transformers library writes 0 or null.
+    config.get(SIZE);
+    if config.boolean("use_sliding_window", false)? { config.optional_size(SIZE, Some(4096)) } else { Ok(None) }
+}
+
 /// Which layers attend to the latest keys only, and how many these are.
 #[derive(Default)]
 pub(crate) struct Windows {
@@ -52,6 +60,11 @@ impl Windows {
             return Err(config.error(format!("`{LISTED}` lists {} layers, but {layers}", slides.len())));
         }
         Ok(Self { size, slides })
+    }
+
+    /// Windows of a size in all layers, where there is one.
+    pub(crate) fn everywhere(layers: Size, size: Option<usize>) -> Self {
+        Self { size, slides: vec![true; layers.value] }
     }
 
     /// The window of a layer.

@@ -1,7 +1,7 @@
 //! The layers that Llama and related models share: attention with rotary embedding over projections to queries, keys and
 //! values, and a feed-forward, with norms around them. Decoders and encoders have the same.
 
-mod feed_forward;
+pub(crate) mod feed_forward;
 mod settings;
 
 use planish_ir::ops::{Binary, BinaryKind, Concat, LayerNorm, Real, Split, Unary, UnaryKind};
@@ -162,7 +162,7 @@ impl<T: Text> Blocks<'_, T> {
             None if s.parallel => normal,
             before => self.norm_of(b, input, before, &at)?,
         };
-        let forward = feed_forward::apply(b, s, input, &at(s.names.feed_forward))?;
+        let forward = feed_forward::apply(b, s, input, layer, &at(s.names.feed_forward))?;
         let forward = self.norm_of(b, forward, s.feed_forward_norms.after, &at)?;
         let sum = self.added(b, forward, sum, &at(s.names.feed_forward))?;
         self.norm_of(b, sum, s.feed_forward_norms.sum, &at)
@@ -198,15 +198,24 @@ impl<T: Text> Blocks<'_, T> {
     ) -> Result<ValueId, ModelError> {
         let s = self.s;
         let at = |name: &str| format!("{module}.{name}");
-        let [mut q, mut k, v] = self.projections(b, x, module)?;
-        let [query_norm, key_norm] = s.names.head_norms;
-        q = self.head_norm(b, q, s.heads.queries, &at(query_norm))?;
-        k = self.head_norm(b, k, s.heads.keys, &at(key_norm))?;
         let window = s.windows.of(layer);
+        let angles = self.angles[usize::from(window.is_some())];
+        if let Some(latent) = &s.latent {
+            return latent.attend(b, s, &mut self.text, x, angles, module);
+        }
+        let [mut q, mut k, mut v] = self.projections(b, x, module)?;
+        if !s.norms_rotated {
+            [q, k] = self.head_norms(b, [q, k], module)?;
+        }
+        if let Some((most, key)) = s.clip {
+            [q, k, v] = clipped(b, [q, k, v], most, key, module)?;
+        }
         if !s.unrotated.get(layer).copied().unwrap_or(false) {
-            let angles = self.angles[usize::from(window.is_some())];
             q = angles.rotate(b, q, s.heads.queries, s.interleaved, &at("rotary_q"))?;
             k = angles.rotate(b, k, s.heads.keys, s.interleaved, &at("rotary_k"))?;
+        }
+        if s.norms_rotated {
+            [q, k] = self.head_norms(b, [q, k], module)?;
         }
         let sinks = s.sinks.map(|name| b.weight(&[&at(name)], &[s.heads.queries])).transpose()?;
         let scores = Scores { scale: s.scale, window, softcap: s.softcap, sinks };
@@ -240,6 +249,14 @@ impl<T: Text> Blocks<'_, T> {
             [q, k, v] => Ok([q, k, v]),
             _ => unreachable!("a split has as many results as sizes"),
         }
+    }
+
+    /// Normalization of the heads of queries and keys.
+    fn head_norms(&self, b: &mut Builder<'_>, [q, k]: [ValueId; 2], module: &str) -> Result<[ValueId; 2], ModelError> {
+        let (s, at) = (self.s, |name: &str| format!("{module}.{name}"));
+        let [query_norm, key_norm] = s.names.head_norms;
+        let q = self.head_norm(b, q, s.heads.queries, &at(query_norm))?;
+        Ok([q, self.head_norm(b, k, s.heads.keys, &at(key_norm))?])
     }
 
     /// Normalization of some heads that are side by side.
@@ -297,6 +314,22 @@ fn scaled(b: &mut Builder<'_>, x: ValueId, factor: Factor, module: &str) -> Resu
     let Some((factor, key)) = factor.filter(|(factor, _)| *factor != 1.0) else { return Ok(x) };
     let factor = b.number(factor, &format!("{module}.factor"), key);
     b.emit(Binary { kind: BinaryKind::Mul, a: x, b: factor }, &format!("{module}.scaled"))
+}
+
+/// Queries, keys and values limited to `-most` to `most`.
+fn clipped(
+    b: &mut Builder<'_>,
+    qkv: [ValueId; 3],
+    most: f64,
+    key: &str,
+    module: &str,
+) -> Result<[ValueId; 3], ModelError> {
+    let mut clip = |x, name: &str| {
+        let below = b.with_number(BinaryKind::Min, x, most, &format!("{module}.{name}.min"), key)?;
+        b.with_number(BinaryKind::Max, below, -most, &format!("{module}.{name}.clip"), key)
+    };
+    let [q, k, v] = qkv;
+    Ok([clip(q, "q")?, clip(k, "k")?, clip(v, "v")?])
 }
 
 /// `cap * tanh(logits / cap)`.

@@ -1,14 +1,14 @@
 //! What the models of the family have in common, and in what they differ.
 
-use planish_ir::ValueId;
-
 use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::activation::Activation;
 use crate::layers::attention::Heads;
 use crate::layers::builder::Builder;
 use crate::layers::decoder::Positions;
+use crate::layers::experts::Mixture;
 use crate::layers::heads::HeadSizes;
+use crate::layers::latent::Latent;
 use crate::layers::norm::Norm;
 use crate::layers::rope;
 use crate::layers::windows::Windows;
@@ -77,8 +77,6 @@ pub(crate) enum FeedForward {
     Packed { both: &'static str, last: bool, down: &'static str },
     /// `down(activation(up(x)))`.
     Plain { up: &'static str, down: &'static str },
-    /// One of its own, of a module: [batch_size, sequence_length, hidden] to the same.
-    Own(fn(&mut Builder<'_>, &Settings, ValueId, &str) -> Result<ValueId, ModelError>),
 }
 
 /// The norms of queries and keys before they are rotated.
@@ -183,6 +181,10 @@ pub(crate) struct Settings {
     pub(crate) parallel: bool,
     pub(crate) projections: Projections,
     pub(crate) feed_forward: FeedForward,
+    /// The experts that layers have in the place of the feed-forward, where they have some.
+    pub(crate) experts: Option<Mixture>,
+    /// The latents that keys and values are made of, where they are.
+    pub(crate) latent: Option<Latent>,
     /// Whether the projections to queries, keys and values have biases.
     pub(crate) input_bias: bool,
     /// Whether the projection of what attention gives has.
@@ -192,6 +194,10 @@ pub(crate) struct Settings {
     /// Whether the last one of the feed-forward has, although others have none.
     pub(crate) down_bias: bool,
     pub(crate) head_norms: HeadNorms,
+    /// Whether these follow the rotation.
+    pub(crate) norms_rotated: bool,
+    /// The largest size of the elements of queries, keys and values, and its key.
+    pub(crate) clip: Factor,
     /// The factor of the products of queries and keys.
     pub(crate) scale: f64,
     /// The bound of scores.
@@ -263,11 +269,15 @@ impl Settings {
             parallel: false,
             projections: Projections::Apart,
             feed_forward: FeedForward::Gated { gate: "gate_proj", up: "up_proj", down: "down_proj" },
+            experts: None,
+            latent: None,
             input_bias: false,
             output_bias: false,
             feed_forward_bias: false,
             down_bias: false,
             head_norms: HeadNorms::None,
+            norms_rotated: false,
+            clip: None,
             scale: 1.0 / (size.value as f64).sqrt(),
             softcap: None,
             windows: Windows::default(),

@@ -15,7 +15,7 @@ use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::{Builder, SEQUENCE};
 
-pub(crate) use parameters::{Defaults, KEYS, Layers, SHARED_KEYS, Stretch};
+pub(crate) use parameters::{Defaults, KEYS, Layers, SHARED_KEYS, Stretch, latent_scale};
 
 /// The module of the embedding that all layers have.
 pub(crate) const MODULE: &str = "rotary_emb";

@@ -27,6 +27,9 @@ const ORIGINAL: &str = "original_max_position_embeddings";
 /// `beta_fast` and `beta_slow` of "yarn" where the configuration does not say.
 const BETAS: [f64; 2] = [32.0, 1.0];
 
+/// What "yarn" takes the factors of cosines and sines from.
+const MSCALES: [&str; 2] = ["mscale", "mscale_all_dim"];
+
 /// The layers that an embedding is of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layers {
@@ -79,6 +82,11 @@ pub(crate) struct Defaults {
     /// Whether the transformers library computes the cache anew where a text of "longrope" outgrows the
     /// original length.
     pub(crate) recomputes: bool,
+    /// Whether "longrope" has its frequencies for short texts at all lengths, and `short_mscale` and `long_mscale` in the place
+    /// of one factor, as Phi-3.5-MoE.
+    pub(crate) mscales: bool,
+    /// Whether "dynamic" has a fixed `alpha`, as Hunyuan.
+    pub(crate) fixed_alpha: bool,
 }
 
 impl Default for Defaults {
@@ -92,6 +100,8 @@ impl Default for Defaults {
             original: None,
             yarn: None,
             recomputes: false,
+            mscales: false,
+            fixed_alpha: false,
         }
     }
 }
@@ -254,6 +264,13 @@ impl Rope {
                 let factor = parameters.required("factor")?;
                 Ok(fixed(plain.iter().map(|f| f / factor).collect()))
             }
+            Ok("dynamic") if defaults.fixed_alpha && parameters.get("alpha").is_some() => {
+                // What is beside `alpha` in published configurations does not count then.
+                parameters.only(&["alpha", "beta_fast", "beta_slow", "factor", "mscale", "mscale_all_dim"])?;
+                let (alpha, size) = (parameters.required("alpha")?, 2.0 * pairs as f64);
+                let grown = alpha.powf(size / (size - 2.0));
+                Ok(fixed((0..pairs).map(|i| (theta * grown).powf(-(i as f64) / pairs as f64)).collect()))
+            }
             Ok("dynamic") => {
                 parameters.only(&["factor", ORIGINAL])?;
                 let factor = parameters.required("factor")?;
@@ -280,6 +297,20 @@ impl Rope {
             Err(value) => Err(parameters.unexpected("rope_type", value, "a text")),
         }
     }
+}
+
+/// What latent attention multiplies scores with besides the root of the size of heads: the square of the factor that "yarn" has
+/// for `mscale_all_dim`.
+pub(crate) fn latent_scale(config: &Config<'_>) -> Result<f64, ModelError> {
+    let parameters = Parameters::read(config, Layers::All)?;
+    let kind = parameters.get("rope_type").or_else(|| parameters.get("type"));
+    let mscale = parameters.get(MSCALES[1]).filter(|value| value.as_f64() != Some(0.0));
+    if mscale.is_none() || kind.is_none_or(|kind| kind.as_str() == Some("default")) {
+        return Ok(1.0);
+    }
+    let factor = parameters.required("factor")?;
+    let scale = scaling::yarn_scale(factor, parameters.required(MSCALES[1])?);
+    Ok(scale * scale)
 }
 
 /// How many pairs of each head turn.
@@ -319,7 +350,6 @@ fn yarn(
     original: f64,
     longest: Size,
 ) -> Result<Rope, ModelError> {
-    const MSCALES: [&str; 2] = ["mscale", "mscale_all_dim"];
     let known = ["factor", "attention_factor", "beta_fast", "beta_slow", "truncate", ORIGINAL];
     parameters.only(&[&known[..], &MSCALES].concat())?;
     if theta == 1.0 {

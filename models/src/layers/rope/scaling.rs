@@ -57,11 +57,15 @@ impl Yarn {
 /// What YaRN multiplies cosines and sines with where the configuration does not say;
 /// `mscales` are its `mscale` and `mscale_all_dim`.
 pub(super) fn yarn_attention_factor(factor: f64, mscales: Option<[f64; 2]>) -> f64 {
-    let scale = |mscale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 };
-    match mscales.map(|both| both.map(scale)) {
+    match mscales.map(|both| both.map(|mscale| yarn_scale(factor, mscale))) {
         Some([numerator, denominator]) => numerator / denominator,
-        None => scale(1.0),
+        None => yarn_scale(factor, 1.0),
     }
+}
+
+/// The factor of YaRN for one `mscale`.
+pub(super) fn yarn_scale(factor: f64, mscale: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
 }
 
 /// What LongRoPE (Ding et al. 2024, arXiv:2402.13753) multiplies cosines and sines with where the

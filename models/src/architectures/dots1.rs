@@ -1,0 +1,62 @@
+//! dots.llm1 (Huo et al. 2025, arXiv:2506.05767), as `transformers/models/dots1` has it: the attention of Qwen3 and the experts of
+//! DeepSeek-V3.
+
+use crate::architecture::{Architecture, Properties};
+use crate::architectures::{deepseek_v3, llama};
+use crate::layers::blocks::{self, Defaults, HeadNorms, Settings};
+use crate::layers::builder::Builder;
+use crate::layers::windows::{self, Windows};
+use crate::layers::{decoder, experts, rope};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "dots1",
+    class_prefix: "Dots1",
+    tasks: decoder::WITHOUT_LABELS,
+    keys: &[
+        decoder::KEYS,
+        rope::KEYS,
+        blocks::KEYS,
+        windows::KEYS,
+        experts::SUM_KEYS,
+        experts::DEEPSEEK_KEYS,
+        &["attention_bias", "hidden_act", "max_window_layers", "rms_norm_eps"],
+    ],
+    older_keys: &[("num_local_experts", "n_routed_experts")],
+    only: &[deepseek_v3::ONLY[0], deepseek_v3::ONLY[1]],
+    irrelevant_keys: &["moe_layer_freq", "pretraining_tp"],
+    gguf: None,
+    build,
+    ..llama::ARCHITECTURE
+};
+
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
+    let mut s = Settings::read(
+        b,
+        &Defaults {
+            vocab_size: 152_064,
+            hidden_size: 4608,
+            intermediate_size: 10944,
+            num_hidden_layers: 62,
+            num_key_value_heads: Some(32),
+            ..Defaults::LLAMA
+        },
+    )?;
+    s.read_attention_bias(b, false)?;
+    s.head_norms = HeadNorms::Each;
+    let from = experts::whole(b.config, "max_window_layers", 62)?;
+    let window = b.config.optional_size("sliding_window", Some(4096))?;
+    s.windows = Windows::read(b.config, s.layers, window, |layer| layer >= from)?;
+    let numbers = deepseek_v3::Numbers {
+        experts: None,
+        taken: None,
+        inner: 1408,
+        shared: None,
+        groups: [1, 1],
+        dense: 0,
+        factor: 1.0,
+        normalizes: false,
+    };
+    s.experts = Some(deepseek_v3::mixture(b, &s, &numbers)?);
+    blocks::decoder(b, &s, task)
+}
