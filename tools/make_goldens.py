@@ -29,6 +29,13 @@ NEOX = {"hidden_size": 48, "num_attention_heads": 3}
 # Its feed-forward is as wide as `ffn_dim` says.
 OPT = {"hidden_size": 48, "intermediate_size": None, "ffn_dim": 96, "bos_token_id": 2, "pad_token_id": 1}
 
+EXPERTS = {"hidden_size": 32, "intermediate_size": 40}
+# The experts of DeepSeek-V3.
+GROUPED = {
+    "n_routed_experts": 8, "n_group": 4, "topk_group": 2, "num_experts_per_tok": 3, "n_shared_experts": 1,
+    "moe_intermediate_size": 16, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5, "norm_topk_prob": True,
+}
+
 # name -> (class of the model, keys of the configuration that differ from TINY)
 DECODERS = {
     "gemma": ("GemmaForCausalLM", {"hidden_size": 48, "num_key_value_heads": 1, "head_dim": 16}),
@@ -61,6 +68,20 @@ DECODERS = {
     "gpt-neox-sequential": ("GPTNeoXForCausalLM", NEOX | {
         "rotary_pct": 1.0, "use_parallel_residual": False, "attention_bias": False, "tie_word_embeddings": True,
         "hidden_act": "gelu_new",
+    }),
+    "glm4-moe": ("Glm4MoeForCausalLM", EXPERTS | GROUPED | {
+        "num_key_value_heads": 2, "head_dim": 8, "use_qk_norm": True, "attention_bias": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    }),
+    "dots1": ("Dots1ForCausalLM", EXPERTS | GROUPED | {"num_key_value_heads": 2, "sliding_window": 4, "max_window_layers": 1}),
+    "ernie4-5-moe": ("Ernie4_5_MoeForCausalLM", EXPERTS | {
+        "num_key_value_heads": 2, "moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 2, "moe_intermediate_size": 16,
+        "moe_layer_start_index": 1, "use_bias": True, "tie_word_embeddings": True,
+    }),
+    "flex-olmo": ("FlexOlmoForCausalLM", EXPERTS | {"num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True}),
+    "hunyuan-moe": ("HunYuanMoEV1ForCausalLM", EXPERTS | {
+        "num_key_value_heads": 2, "num_experts": 4, "moe_topk": [1, 2], "head_dim": 8,
+        "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 100.0, "factor": 1.0},
     }),
     "opt": ("OPTForCausalLM", OPT),
     "opt-350m-like": ("OPTForCausalLM", OPT | {"do_layer_norm_before": False, "word_embed_proj_dim": 24}),
@@ -109,7 +130,7 @@ LABELS = {
 SPREAD = {
     "gemma": 0.3, "gemma2": 0.05, "llama-dynamic": 0.2, "llama-yarn": 0.2, "phi3-longrope": 0.2, "qwen3": 0.2,
     "gpt-neox": 0.2, "gpt-neox-sequential": 0.3, "opt": 0.2, "opt-350m-like": 0.2, "marian": 0.3, "t5-gated-untied": 0.2,
-    "bart-classify": 0.3, "bert-choice": 0.3,
+    "glm4-moe": 0.2, "dots1": 0.2, "ernie4-5-moe": 0.2, "flex-olmo": 0.2, "hunyuan-moe": 0.2, "bart-classify": 0.3, "bert-choice": 0.3,
 }
 
 LENGTH, NEW, PROMPT = 9, 12, 9
@@ -120,7 +141,8 @@ def build(name: str, kind: str, keys: dict):
     torch.manual_seed(sum(name.encode()))
     model_class = getattr(transformers, kind)
     config = model_class.config_class(**keys)
-    model = model_class._from_config(config, attn_implementation="eager").eval()
+    # The kernel of experts that the library takes otherwise has no float64.
+    model = model_class._from_config(config, attn_implementation="eager", experts_implementation="eager").eval()
     with torch.no_grad():
         for parameter in model.parameters():
             spread = torch.randn_like(parameter)
@@ -129,6 +151,10 @@ def build(name: str, kind: str, keys: dict):
             # Sines of positions are no weights, and are not stored.
             if parameter.requires_grad:
                 parameter.add_(spread * scale)
+        for buffer_name, buffer in model.named_buffers():
+            # What routers add to scores for the choice.
+            if buffer_name.endswith("e_score_correction_bias"):
+                buffer.normal_(std=0.1)
         if hasattr(model, "final_logits_bias"):
             model.final_logits_bias.normal_()
     model.tie_weights()

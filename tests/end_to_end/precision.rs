@@ -66,7 +66,7 @@ fn holds(name: &str, half: &str) {
 fn each_golden_holds(half: &str, of: usize) {
     let all = names(&repository().join("fixtures/goldens"));
     let all: Vec<&String> = all.iter().filter(|name| golden(name).join("io.safetensors").is_file()).collect();
-    assert_eq!(all.len(), 73);
+    assert_eq!(all.len(), 87);
     let held = all.into_iter().skip(of).step_by(2).filter(|name| *name != ROUTED);
     let held = held.filter(|name| half != "--bf16" || ![LARGE_SCORES, NORMED_SCORES].contains(&name.as_str()));
     held.for_each(|name| holds(name, half));

@@ -57,6 +57,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
             ..ernie4_5::DEFAULTS
         },
     )?;
+    s.logit_bias = s.input_bias;
     let config = b.config;
     let inner = config.size("moe_intermediate_size", 1536)?;
     let mut mixture = Mixture::read(b, &s, ("moe_num_experts", 64), ("moe_k", 6), inner)?;

@@ -45,7 +45,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     s.norm = Norm::Layer { bias: true };
     s.read_attention_bias(b, false)?;
     s.logit_bias = b.config.boolean("lm_head_bias", false)?;
-    s.rope.mscales = true;
+    (s.rope.mscales, s.rope.recomputes) = (true, true);
     let mut mixture = Mixture::read(b, &s, ("num_local_experts", 16), (TAKEN, 2), s.intermediate)?;
     if mixture.taken.iter().any(|taken| taken.value != 2) {
         b.config.warn(format!(

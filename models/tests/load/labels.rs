@@ -70,12 +70,15 @@ fn scores_are_products_of_vectors_of_tokens() {
 fn vectors_do_not_depend_on_the_cache() {
     for (name, norm) in [
         ("cohere2", "norm"),
+        ("deepseek-v2", "norm"),
+        ("deepseek-v3", "norm"),
         ("exaone4", "norm"),
         ("gemma3", "norm"),
         ("gpt-neox", "final_layer_norm"),
         ("gpt-oss", "norm"),
         ("gpt2", "ln_f"),
         ("llama-dynamic", "norm"),
+        ("minicpm3", "norm"),
         ("mistral", "norm"),
         ("nemotron", "norm"),
         ("opt", "decoder.final_layer_norm"),

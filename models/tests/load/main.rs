@@ -14,6 +14,7 @@ mod checkpoints;
 mod configs;
 mod decoders;
 mod encoder_heads;
+mod experts;
 mod fuzz;
 mod gemma;
 mod gguf;

@@ -11,12 +11,11 @@ const GOLDENS: [&str; 8] = ["bert", "gpt2", "llama", "mistral", "phi3", "qwen2",
 #[test]
 fn mixtures_of_experts() {
     for (model_type, key, value) in [
-        ("mixtral", "num_local_experts", json!(8)),
-        ("phimoe", "num_local_experts", json!(16)),
-        ("qwen2_moe", "num_experts", json!(60)),
-        ("qwen3_moe", "num_experts_per_tok", json!(8)),
-        ("deepseek_v3", "n_routed_experts", json!(256)),
-        ("ernie4_5_moe", "moe_num_experts", json!(64)),
+        ("minimax", "num_local_experts", json!(32)),
+        ("jamba", "num_experts", json!(16)),
+        ("afmoe", "num_experts_per_tok", json!(8)),
+        ("longcat_flash", "n_routed_experts", json!(512)),
+        ("ernie4_5_vl_moe", "moe_num_experts", json!(64)),
     ] {
         let draft = Draft::of("llama").with("model_type", json!(model_type)).with(key, value.clone());
         let is = format!("`{key}` is {value}: {model_type} is a mixture of experts (MoE)");

@@ -23,10 +23,43 @@ pub(crate) const MODULE: &str = "rotary_emb";
 /// The embedding of a model.
 pub(crate) struct Rope {
     frequencies: Frequencies,
-    /// The factor of cosines and sines.
-    attention_factor: f64,
+    attention_factor: AttentionFactor,
     /// The longest text that it is made for.
     pub(crate) longest: Size,
+}
+
+/// The factor of cosines and sines.
+enum AttentionFactor {
+    /// The same at all lengths.
+    Fixed(f64),
+    /// One of two.
+    Chosen {
+        /// That of texts up to the original length.
+        short: f64,
+        long: f64,
+        original: f64,
+    },
+}
+
+impl AttentionFactor {
+    const NONE: Self = Self::Fixed(1.0);
+
+    /// A cosine or sine times the factor, for positions of [batch_size, sequence_length, 1].
+    fn apply(&self, b: &mut Builder<'_>, x: ValueId, positions: ValueId, name: &str) -> Result<ValueId, ModelError> {
+        let at = |part: &str| format!("{name}.{part}");
+        match *self {
+            Self::Fixed(1.0) => Ok(x),
+            Self::Fixed(factor) => with_number(b, BinaryKind::Mul, x, factor, &at("scaled")),
+            Self::Chosen { short, long, original } => {
+                let last = last(b, positions, &at("last_position"))?;
+                let condition = with_number(b, BinaryKind::Greater, last, original - 1.0, &at("is_long"))?;
+                let number = |b: &mut Builder<'_>, of, name: &str| b.number(of, &at(name), "rope_parameters");
+                let (long, short) = (number(b, long, "long"), number(b, short, "short"));
+                let factor = b.emit(Select { condition, a: long, b: short }, &at("factor"))?;
+                b.binary(BinaryKind::Mul, [x, factor], &at("scaled"))
+            }
+        }
+    }
 }
 
 /// The angle of each pair at position 1, in radians.
@@ -61,13 +94,22 @@ impl Rope {
             {
                 Some(original as usize + 1)
             }
-            _ => None,
+            _ => match self.attention_factor {
+                AttentionFactor::Chosen { short, long, original }
+                    if short != long && original < self.longest.value as f64 =>
+                {
+                    Some(original as usize + 1)
+                }
+                _ => None,
+            },
         }
     }
 
-    /// The length from which longrope uses its long frequencies.
+    /// The length from which longrope uses its frequencies, or its factor, of long texts.
     pub(crate) fn outgrown(&self) -> Option<usize> {
-        self.frequencies_change_at().filter(|_| matches!(self.frequencies, Frequencies::Chosen { .. }))
+        let is_chosen = matches!(self.frequencies, Frequencies::Chosen { .. });
+        let is_chosen = is_chosen || matches!(self.attention_factor, AttentionFactor::Chosen { .. });
+        self.frequencies_change_at().filter(|_| is_chosen)
     }
 
     /// Adds the angles of positions, i64[batch_size or 1, sequence_length], in a module.
@@ -86,10 +128,7 @@ impl Rope {
         let angles = b.binary(BinaryKind::Mul, [positions, frequencies], &at("angles"))?;
         let mut turn = |kind, name| {
             let x = b.emit(Unary { kind, x: angles }, &at(name))?;
-            match self.attention_factor {
-                1.0 => Ok(x),
-                factor => with_number(b, BinaryKind::Mul, x, factor, &at(&format!("{name}.scaled"))),
-            }
+            self.attention_factor.apply(b, x, positions, &at(name))
         };
         Ok(Angles { cos: turn(UnaryKind::Cos, "cos")?, sin: turn(UnaryKind::Sin, "sin")? })
     }

@@ -4,7 +4,7 @@
 use planish_ir::ValueId;
 use serde_json::{Map, Value};
 
-use super::{Frequencies, Rope, scaling};
+use super::{AttentionFactor, Frequencies, Rope, scaling};
 use crate::ModelError;
 use crate::checkpoint::config::{Config, MAX_SIZE, POSITIVE, Size, positive};
 
@@ -215,12 +215,12 @@ impl Rope {
     pub(crate) fn plain(size: Size, longest: Size, theta: f64) -> Self {
         let pairs = size.value / 2;
         let frequencies = (0..pairs).map(|i| theta.powf(-(i as f64) / pairs as f64)).collect();
-        Self { frequencies: Frequencies::Fixed(frequencies), attention_factor: 1.0, longest }
+        Self { frequencies: Frequencies::Fixed(frequencies), attention_factor: AttentionFactor::NONE, longest }
     }
 
     /// The embedding of all of a head, with stored frequencies: [pairs].
     pub(crate) fn stored(frequencies: ValueId, longest: Size) -> Self {
-        Self { frequencies: Frequencies::Stored(frequencies), attention_factor: 1.0, longest }
+        Self { frequencies: Frequencies::Stored(frequencies), attention_factor: AttentionFactor::NONE, longest }
     }
 
     /// The embedding of heads of some size, in a model whose configuration names its longest text.
@@ -234,7 +234,7 @@ impl Rope {
             let yarn = scaling::Yarn { theta, factor, original, betas: BETAS, truncate: false };
             return Ok(Self {
                 frequencies: Frequencies::Fixed(yarn.frequencies(&plain)),
-                attention_factor: scaling::yarn_attention_factor(factor, None),
+                attention_factor: AttentionFactor::Fixed(scaling::yarn_attention_factor(factor, None)),
                 longest: stretched(longest, original, factor),
             });
         }
@@ -247,7 +247,11 @@ impl Rope {
             Some(original) => original,
             None => parameters.number(ORIGINAL)?.unwrap_or(longest.value as f64),
         };
-        let fixed = |frequencies| Self { frequencies: Frequencies::Fixed(frequencies), attention_factor: 1.0, longest };
+        let fixed = |frequencies| Self {
+            frequencies: Frequencies::Fixed(frequencies),
+            attention_factor: AttentionFactor::NONE,
+            longest,
+        };
 
         let kind = parameters.get("rope_type").or_else(|| parameters.get("type"));
         let kind = match kind.map_or(Ok("default"), |v| v.as_str().ok_or(v)) {
@@ -279,7 +283,11 @@ impl Rope {
                 }
                 let original = longest.value as f64;
                 let frequencies = Frequencies::Stretched { plain, factor, original };
-                Ok(Self { frequencies, attention_factor: 1.0, longest: stretched(longest, original, factor) })
+                Ok(Self {
+                    frequencies,
+                    attention_factor: AttentionFactor::NONE,
+                    longest: stretched(longest, original, factor),
+                })
             }
             Ok("llama3") => {
                 parameters.only(&["factor", "low_freq_factor", "high_freq_factor", ORIGINAL])?;
@@ -288,6 +296,7 @@ impl Rope {
                 Ok(fixed(plain.iter().map(|f| scaling::llama3(*f, factor, bounds, original)).collect()))
             }
             Ok("yarn") => yarn(&parameters, plain, theta, original, longest),
+            Ok("longrope") if defaults.mscales => short_longrope(&parameters, plain, original, longest),
             Ok("longrope") => longrope(&parameters, plain, original, longest),
             Ok(other) => Err(config.error(format!(
                 "`{}` asks for the rotary embedding \"{other}\", which is not supported: known are default, linear, \
@@ -367,8 +376,27 @@ fn yarn(
     };
     let attention_factor = parameters.number("attention_factor")?;
     let attention_factor = attention_factor.unwrap_or_else(|| scaling::yarn_attention_factor(factor, mscales));
+    let attention_factor = AttentionFactor::Fixed(attention_factor);
     let frequencies = scaling::Yarn { theta, factor, original, betas, truncate }.frequencies(&plain);
     let longest = stretched(longest, original, factor);
+    Ok(Rope { frequencies: Frequencies::Fixed(frequencies), attention_factor, longest })
+}
+
+/// The "longrope" of Phi-3.5-MoE: frequencies of short texts at all lengths, and a factor for texts up to the original length and
+/// one for longer ones.
+fn short_longrope(
+    parameters: &Parameters<'_>,
+    plain: Vec<f64>,
+    original: f64,
+    longest: Size,
+) -> Result<Rope, ModelError> {
+    const KEYS: [&str; 2] = ["short_mscale", "long_mscale"];
+    parameters.only(&["factor", "attention_factor", "short_factor", "long_factor", KEYS[0], KEYS[1], ORIGINAL])?;
+    // Its length is checked, although it does not count.
+    parameters.each("long_factor", plain.len())?;
+    let frequencies = plain.iter().zip(parameters.each("short_factor", plain.len())?).map(|(f, by)| f / by).collect();
+    let [short, long] = KEYS.map(|key| parameters.required(key));
+    let attention_factor = AttentionFactor::Chosen { short: short?, long: long?, original };
     Ok(Rope { frequencies: Frequencies::Fixed(frequencies), attention_factor, longest })
 }
 
@@ -384,5 +412,6 @@ fn longrope(parameters: &Parameters<'_>, plain: Vec<f64>, original: f64, longest
     if !attention_factor.is_finite() {
         return Err(parameters.config.error(format!("`{ORIGINAL}` is {original}, expected more than 1")));
     }
+    let attention_factor = AttentionFactor::Fixed(attention_factor);
     Ok(Rope { frequencies: Frequencies::Chosen { short, long, original }, attention_factor, longest })
 }
