@@ -78,7 +78,7 @@ DECODERS = {
         "num_key_value_heads": 2, "moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 2, "moe_intermediate_size": 16,
         "moe_layer_start_index": 1, "use_bias": True, "tie_word_embeddings": True,
     }),
-    "flex-olmo": ("FlexOlmoForCausalLM", EXPERTS | {"num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True}),
+    "flex-olmo": ("FlexOlmoForCausalLM", EXPERTS | {"num_experts": 4, "num_experts_per_tok": 3, "norm_topk_prob": True}),
     "hunyuan-moe": ("HunYuanMoEV1ForCausalLM", EXPERTS | {
         "num_key_value_heads": 2, "num_experts": 4, "moe_topk": [1, 2], "head_dim": 8,
         "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 100.0, "factor": 1.0},

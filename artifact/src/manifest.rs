@@ -324,7 +324,8 @@ impl Manifest {
     /// How the source is loaded again.
     #[must_use]
     pub fn load_options(&self) -> LoadOptions {
-        LoadOptions { task: self.task, pooling: self.pooling, strict: false }
+        let latent_cache = self.recipe.as_ref().and_then(|recipe| recipe.latent_cache);
+        LoadOptions { task: self.task, pooling: self.pooling, latent_cache, strict: false }
     }
 
     /// The version of this format.

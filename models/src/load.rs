@@ -1,5 +1,6 @@
 //! From an opened checkpoint to a verified graph.
 
+use std::fmt;
 use std::path::Path;
 
 use planish_ir::Graph;
@@ -19,8 +20,29 @@ pub struct LoadOptions {
     pub task: Option<Task>,
     /// The pooling of token embeddings, of a checkpoint without modules of its own.
     pub pooling: Option<Pooling>,
+    /// What the cache of a model with latent attention has; latents where absent.
+    pub latent_cache: Option<LatentCache>,
     /// Whether warnings are errors.
     pub strict: bool,
+}
+
+/// What the cache of a model with latent attention has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LatentCache {
+    /// The latents of tokens, and the features of keys that turn with positions, as transformers 5 has them.
+    Latent,
+    /// Keys and values of each head.
+    Expanded,
+}
+
+impl fmt::Display for LatentCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Latent => "latent",
+            Self::Expanded => "expanded",
+        })
+    }
 }
 
 /// The ids that an input takes: from 0 up to, not including, `end`.
@@ -112,7 +134,14 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
     let mut builder = Builder::new(checkpoint, &config, architecture, quantization);
     builder.is_bare = listed.is_some();
     builder.chooses = task == Task::MultipleChoice;
+    builder.latent_cache = options.latent_cache;
     let interface = (architecture.build)(&mut builder, task).map_err(|e| explain(e, task, class))?;
+    if let Some(asked) = options.latent_cache.filter(|_| !builder.has_latents) {
+        return Err(config.error(format!(
+            "`latent_cache` is {asked}, but {} for {task} has no cache of latents; leave it out",
+            architecture.model_type
+        )));
+    }
     let task = match &listed {
         Some(listed) => {
             listed.modules.build(&mut builder)?;

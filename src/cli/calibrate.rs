@@ -177,6 +177,7 @@ fn options(arguments: &Arguments) -> CalibrateOptions {
     CalibrateOptions {
         task: arguments.task,
         pooling: arguments.pooling,
+        latent_cache: None,
         strict: arguments.strict,
         data: DataOptions {
             field: arguments.field.clone(),

@@ -10,6 +10,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use planish_models::LatentCache;
 use planish_passes::quantize::WeightMethod;
 use planish_passes::{Exceptions, Half, KeptType, RangeMethod};
 use serde::{Deserialize, Serialize};
@@ -87,6 +88,9 @@ pub struct Recipe {
     /// What the rows of the token embedding and of the LM head are padded to a multiple of; 0 for no padding.
     #[serde(skip_serializing_if = "Option::is_none", with = "text::optional")]
     pub pad_vocab: Option<Multiple>,
+    /// What the cache of a model with latent attention has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latent_cache: Option<LatentCache>,
     /// The logits that the graph gives.
     #[serde(skip_serializing_if = "Vec::is_empty", with = "text::list")]
     pub logits: Vec<LogitsChoice>,

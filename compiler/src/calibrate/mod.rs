@@ -16,7 +16,7 @@ use planish_artifact::backend::{Backend, LOCAL, RuntimeSettings};
 use planish_artifact::chain::Chain;
 use planish_artifact::manifest::PartManifest;
 use planish_data::{DataOptions, Dataset, Shard};
-use planish_models::{LoadOptions, Loaded, Pooling, Task};
+use planish_models::{LatentCache, LoadOptions, Loaded, Pooling, Task};
 use planish_passes::observe::linear_inputs;
 use run::{Broken, Runner, Sink};
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,8 @@ pub struct CalibrateOptions {
     pub task: Option<Task>,
     /// The pooling of tokens, of a checkpoint without modules of its own.
     pub pooling: Option<Pooling>,
+    /// What the cache of a model with latent attention has.
+    pub latent_cache: Option<LatentCache>,
     /// Whether warnings are errors.
     pub strict: bool,
     /// How the data set is read.
@@ -48,6 +50,14 @@ pub struct CalibrateOptions {
     pub on: CalibrateOn,
     /// Threads of the runtime; one a core where absent.
     pub threads: Option<u16>,
+}
+
+impl CalibrateOptions {
+    /// How the model is loaded.
+    fn loading(&self) -> LoadOptions {
+        let Self { task, pooling, latent_cache, strict, .. } = *self;
+        LoadOptions { task, pooling, latent_cache, strict }
+    }
 }
 
 /// What calibration measures.
@@ -138,7 +148,7 @@ pub fn ranges(
     if options.data.field.is_some() {
         return Err(FieldOfTable(path.to_owned()).into());
     }
-    let what = LoadOptions { task: options.task, pooling: options.pooling, strict: false };
+    let what = LoadOptions { strict: false, ..options.loading() };
     let table = Calibration::of(model, path, what)?;
     // Half precision takes ranges where there are any; quantization needs the statistics of inputs.
     let needed = if options.measure == Measure::All { Measure::Inputs } else { options.measure };
@@ -182,8 +192,7 @@ impl Prepared {
         observer: &dyn CalibrationObserver,
     ) -> Result<Self> {
         let dataset = Dataset::open(data, &options.data)?;
-        let source =
-            model.load(LoadOptions { task: options.task, pooling: options.pooling, strict: options.strict })?;
+        let source = model.load(options.loading())?;
         source.warnings.iter().for_each(|warning| observer.warning(warning));
         let parts = source.parts.iter().map(|part| interface(part, &part.graph)).collect();
         Ok(Self { dataset, source, parts })

@@ -201,7 +201,12 @@ pub fn lower(
     stop_after: Option<usize>,
     observer: &dyn Observer,
 ) -> Result<Lowered> {
-    let source = model.load(LoadOptions { task: options.task, pooling: options.pooling, strict: options.strict })?;
+    let source = model.load(LoadOptions {
+        task: options.task,
+        pooling: options.pooling,
+        latent_cache: options.recipe.as_ref().and_then(|recipe| recipe.latent_cache),
+        strict: options.strict,
+    })?;
     source.warnings.iter().for_each(|w| observer.warning(w));
     check::model(&source, options, observer)?;
     let block_inputs = options.block_inputs.unwrap_or_else(|| match options.quantize_weights {

@@ -132,6 +132,15 @@ fn document(model: &Loaded, file: &str, in_place: bool) -> Result<Value> {
         || anyhow!("{} is not a decoder with a cache, and onnxruntime-genai takes no other", model.architecture);
     let [part] = model.parts.as_slice() else { return Err(no_decoder()) };
     let shape = Shape::of(&part.graph).ok_or_else(no_decoder)?;
+    if shape.key_size != shape.value_size {
+        bail!(
+            "{} has a cache with {} features of a key and {} of a value, and onnxruntime-genai has one size for both; leave out \
+             --package genai",
+            model.architecture,
+            shape.key_size,
+            shape.value_size
+        )
+    }
     let Some(context) = model.max_positions else {
         bail!("{} has no longest text, and onnxruntime-genai needs one", model.architecture)
     };
@@ -151,7 +160,7 @@ fn document(model: &Loaded, file: &str, in_place: bool) -> Result<Value> {
             "decoder": {
                 "filename": file,
                 "session_options": {"provider_options": []},
-                "head_size": shape.head_size,
+                "head_size": shape.key_size,
                 "hidden_size": shape.hidden,
                 "num_attention_heads": shape.heads,
                 "num_hidden_layers": shape.layers,
@@ -180,7 +189,8 @@ struct Shape {
     layers: usize,
     heads: usize,
     key_heads: i64,
-    head_size: i64,
+    key_size: i64,
+    value_size: i64,
 }
 
 impl Shape {
@@ -188,14 +198,11 @@ impl Shape {
     fn of(graph: &Graph) -> Option<Self> {
         let name = |id: ValueId| graph.value(id).name.as_str();
         let size = |id: ValueId, axis: usize| graph.ty(id).shape.get(axis).and_then(Dim::as_constant);
-        let keys = || {
-            graph
-                .inputs()
-                .iter()
-                .copied()
-                .filter(|&input| name(input).starts_with(PAST) && name(input).ends_with(".key"))
+        let cached = |what: &'static str| {
+            let inputs = graph.inputs().iter().copied();
+            inputs.filter(move |&input| name(input).starts_with(PAST) && name(input).ends_with(what))
         };
-        let first = keys().next()?;
+        let (first, value) = (cached(".key").next()?, cached(".value").next()?);
         let logits = graph.outputs().iter().find(|output| output.name == "logits")?.value;
         let heads = graph.nodes().find_map(|(_, node)| match &node.op {
             Op::Attention(attention) => Some(attention.heads),
@@ -208,10 +215,11 @@ impl Shape {
         Some(Self {
             vocabulary: size(logits, 2)?,
             hidden: hidden?,
-            layers: keys().count(),
+            layers: cached(".key").count(),
             heads: heads?,
             key_heads: size(first, 1)?,
-            head_size: size(first, 3)?,
+            key_size: size(first, 3)?,
+            value_size: size(value, 3)?,
         })
     }
 }

@@ -158,7 +158,8 @@ impl Request {
         };
         let on = CalibrateOn::Backend(LOCAL, self.settings.clone());
         let (task, pooling, data, threads) = (self.task, self.pooling, self.data.clone(), self.threads);
-        CalibrateOptions { task, pooling, data, measure, on, threads, ..CalibrateOptions::default() }
+        let latent_cache = self.recipe.latent_cache;
+        CalibrateOptions { task, pooling, latent_cache, data, measure, on, threads, ..CalibrateOptions::default() }
     }
 
     /// Whether ranges are measured: not for methods of weights, which run the data themselves.

@@ -225,14 +225,18 @@ impl SourceModel {
     pub fn load(&self, options: LoadOptions) -> Result<Loaded> {
         match self {
             Self::Checkpoint(checkpoint, _) => Ok(planish_models::load(checkpoint, options)?),
-            Self::Onnx(model) => match options.pooling {
-                Some(pooling) => bail!(
-                    "pooling ({pooling}) is for checkpoints, and {} keeps the outputs of its graph; compile the checkpoint that it was \
-                     made from",
-                    model.path().display()
-                ),
-                None => model.load(options),
-            },
+            Self::Onnx(model) => {
+                let pooling = options.pooling.map(|pooling| (format!("pooling ({pooling})"), "the outputs"));
+                let cache = options.latent_cache.map(|cache| (format!("--recipe latent-cache={cache}"), "the cache"));
+                match pooling.or(cache) {
+                    Some((setting, what)) => bail!(
+                        "{setting} is for checkpoints, and {} keeps {what} of its graph; compile the checkpoint that it was \
+                         made from",
+                        model.path().display()
+                    ),
+                    None => model.load(options),
+                }
+            }
         }
     }
 

@@ -71,7 +71,7 @@ pub(crate) trait Text {
     ) -> Result<ValueId, ModelError>;
 
     /// Whether a cache grows that has latents, not keys and values of heads.
-    fn caches_latents(&self, b: &Builder<'_>) -> bool;
+    fn caches_latents(&self, b: &mut Builder<'_>) -> bool;
 
     /// What the cache of the next layer has of all tokens, [batch_size, heads, keys, size], of what it gets of new ones.
     fn extend(&mut self, b: &mut Builder<'_>, new: [ValueId; 2], module: &str) -> Result<[ValueId; 2], ModelError>;

@@ -12,7 +12,7 @@ use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::quantized::Quantization;
 use crate::checkpoint::tensors::Tensors;
 use crate::names::{self, Named};
-use crate::{Architecture, Checkpoint, IdRange, ModelError, Part};
+use crate::{Architecture, Checkpoint, IdRange, LatentCache, ModelError, Part};
 
 pub(crate) use crate::names::{BATCH, CHOICES, PAST, SEQUENCE};
 
@@ -27,6 +27,10 @@ pub(crate) struct Builder<'a> {
     pub(crate) is_bare: bool,
     /// Whether each row of inputs is some texts of which one is chosen.
     pub(crate) chooses: bool,
+    /// What the cache of latent attention is asked to have.
+    pub(crate) latent_cache: Option<LatentCache>,
+    /// Whether the model has such a cache.
+    pub(crate) has_latents: bool,
     /// The ids that each input of integers takes, in the order of the inputs.
     pub(crate) id_ranges: Vec<IdRange>,
     /// The parts of the model that are built.
@@ -51,6 +55,8 @@ impl<'a> Builder<'a> {
             pad_token_id: architecture.pad_token_id,
             is_bare: false,
             chooses: false,
+            latent_cache: None,
+            has_latents: false,
             id_ranges: Vec::new(),
             parts: Vec::new(),
             weights: HashMap::new(),

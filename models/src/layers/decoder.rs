@@ -12,7 +12,7 @@ use crate::layers::sinks::{self, Keys};
 use crate::layers::{encoder, heads, pooling};
 use crate::names;
 use crate::names::CacheOf;
-use crate::{ModelError, Task};
+use crate::{LatentCache, ModelError, Task};
 
 /// The projection to the vocabulary.
 const HEAD: &str = "lm_head";
@@ -280,8 +280,9 @@ impl Text for Decoder {
         }
     }
 
-    fn caches_latents(&self, _: &Builder<'_>) -> bool {
-        self.task == Task::TextGeneration
+    fn caches_latents(&self, b: &mut Builder<'_>) -> bool {
+        b.has_latents = self.task == Task::TextGeneration;
+        b.has_latents && b.latent_cache != Some(LatentCache::Expanded)
     }
 
     fn extend(&mut self, b: &mut Builder<'_>, new: [ValueId; 2], module: &str) -> Result<[ValueId; 2], ModelError> {

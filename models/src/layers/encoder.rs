@@ -141,7 +141,7 @@ impl Text for TextEncoder {
         b.emit(attention(qkv, self.heads, scores, self.mask), module)
     }
 
-    fn caches_latents(&self, _: &Builder<'_>) -> bool {
+    fn caches_latents(&self, _: &mut Builder<'_>) -> bool {
         false
     }
 

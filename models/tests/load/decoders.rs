@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::support::{Draft, Stored, assert_says, golden, load_path, meaning};
 
-const LENIENT: LoadOptions = LoadOptions { task: None, strict: false, pooling: None };
-const STRICT: LoadOptions = LoadOptions { task: None, strict: true, pooling: None };
+const LENIENT: LoadOptions = LoadOptions { task: None, strict: false, pooling: None, latent_cache: None };
+const STRICT: LoadOptions = LoadOptions { task: None, strict: true, pooling: None, latent_cache: None };
 const DECODERS: [&str; 5] = ["gpt2", "llama", "mistral", "phi3", "qwen2"];
 
 #[track_caller]

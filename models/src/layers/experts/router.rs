@@ -11,6 +11,9 @@ use crate::checkpoint::config::{Config, Size};
 use crate::layers::blocks::Settings;
 use crate::layers::builder::{Builder, SEQUENCE};
 
+/// Less than any score, and a number that half precision has too.
+const LEAST: f64 = -65504.0;
+
 /// How a router scores and chooses.
 #[derive(Clone, Copy)]
 pub(crate) struct Router {
@@ -248,7 +251,7 @@ impl Mixture {
             });
         }
         let condition = b.reshape(kept.unwrap_or(is_taken), shape(&[count, one]), &at("kept.column"))?;
-        let least = b.number(f64::from(f32::MIN), &at("least"), groups.taken.key);
+        let least = b.number(LEAST, &at("least"), groups.taken.key);
         let limited = b.emit(Select { condition, a: apart, b: least }, &at("limited"))?;
         b.reshape(limited, shape(&[self.count.signed().into()]), &at("together"))
     }
@@ -267,7 +270,7 @@ impl Mixture {
         let [first, second] = split(b, largest, "top.split")?;
         let [first_index, _] = split(b, indices, "indices.split")?;
         let size = b.emit(Unary { kind: UnaryKind::Abs, x: logits }, &at("abs"))?;
-        let least = b.number(f64::from(f32::MIN), &at("least"), KEY);
+        let least = b.number(LEAST, &at("least"), KEY);
         let all = b.emit(Iota { dtype: DType::I64, length: self.count.signed().into() }, &at("all"))?;
         let is_first = b.binary(BinaryKind::Equal, [all, first_index], &at("is_first"))?;
         let without = b.emit(Select { condition: is_first, a: least, b: logits }, &at("without_first"))?;
