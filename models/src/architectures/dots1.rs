@@ -3,6 +3,7 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::{deepseek_v3, llama};
+use crate::checkpoint::config_keys::Only;
 use crate::layers::blocks::{self, Defaults, HeadNorms, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows::{self, Windows};
@@ -23,8 +24,9 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         &["attention_bias", "hidden_act", "max_window_layers", "rms_norm_eps"],
     ],
     older_keys: &[("num_local_experts", "n_routed_experts")],
-    only: &[deepseek_v3::ONLY[0], deepseek_v3::ONLY[1]],
-    irrelevant_keys: &["moe_layer_freq", "pretraining_tp"],
+    only: &[Only::One("moe_layer_freq"), deepseek_v3::ONLY[0], deepseek_v3::ONLY[1]],
+    // Cuts products into pieces, as they were trained: same result.
+    irrelevant_keys: &["pretraining_tp"],
     gguf: None,
     build,
     ..llama::ARCHITECTURE

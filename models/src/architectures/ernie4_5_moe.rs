@@ -3,6 +3,7 @@
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::{ernie4_5, llama};
 use crate::checkpoint::config::Config;
+use crate::checkpoint::config_keys::Only;
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::experts::{self, Correction, Mixture, Router, Shared, Sum};
@@ -33,7 +34,13 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         ],
     ],
     older_keys: &[("num_experts", "moe_num_experts"), ("num_experts_per_tok", "moe_k")],
-    irrelevant_keys: &[],
+    only: &[Only::Text("moe_gate", "topk"), Only::On("moe_use_aux_free")],
+    irrelevant_keys: &[
+        // Training.
+        "moe_capacity",
+        // Of layers that predict further tokens.
+        "num_nextn_predict_layers",
+    ],
     // Layers that predict further tokens, then heads of other tasks.
     unused_tensors: &["mtp", "score.", "qa_outputs."],
     gguf: None,

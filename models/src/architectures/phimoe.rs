@@ -30,7 +30,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
             TAKEN,
         ],
     ],
-    irrelevant_keys: &[],
+    irrelevant_keys: &["hidden_dropout"],
     gguf: None,
     build,
     ..llama::ARCHITECTURE
