@@ -4,9 +4,10 @@
 use planish_ir::ValueId;
 use serde_json::{Map, Value};
 
+use super::long::{longrope, short_longrope, stretched, yarn};
 use super::{AttentionFactor, Frequencies, Rope, scaling};
 use crate::ModelError;
-use crate::checkpoint::config::{Config, MAX_SIZE, POSITIVE, Size, positive};
+use crate::checkpoint::config::{Config, POSITIVE, Size, positive};
 
 /// The configuration keys that are read here, where the base of the frequencies is under its usual name.
 pub(crate) const KEYS: &[&str] = &[ORIGINAL, "partial_rotary_factor", "rope_parameters", "rope_scaling", THETA];
@@ -22,13 +23,10 @@ const LAYER_TYPES: [&str; 2] = ["full_attention", "sliding_attention"];
 /// Keys that are read elsewhere or say nothing of the frequencies.
 const OTHER_KEYS: &[&str] = &["rope_type", "type", "rope_theta", "partial_rotary_factor", "max_position_embeddings"];
 
-const ORIGINAL: &str = "original_max_position_embeddings";
+pub(super) const ORIGINAL: &str = "original_max_position_embeddings";
 
 /// `beta_fast` and `beta_slow` of "yarn" where the configuration does not say.
-const BETAS: [f64; 2] = [32.0, 1.0];
-
-/// What "yarn" takes the factors of cosines and sines from.
-const MSCALES: [&str; 2] = ["mscale", "mscale_all_dim"];
+pub(super) const BETAS: [f64; 2] = [32.0, 1.0];
 
 /// The layers that an embedding is of.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -107,15 +105,15 @@ impl Default for Defaults {
 }
 
 /// The object that describes the embedding, under the name it goes by.
-struct Parameters<'a> {
-    config: &'a Config<'a>,
-    key: String,
-    values: Option<&'a Map<String, Value>>,
+pub(super) struct Parameters<'a> {
+    pub(super) config: &'a Config<'a>,
+    pub(super) key: String,
+    pub(super) values: Option<&'a Map<String, Value>>,
 }
 
 impl<'a> Parameters<'a> {
     /// Where there are both, the older one counts, unless it is empty.
-    fn read(config: &'a Config<'a>, layers: Layers) -> Result<Self, ModelError> {
+    pub(super) fn read(config: &'a Config<'a>, layers: Layers) -> Result<Self, ModelError> {
         let mut found = Self { config, key: "rope_parameters".to_owned(), values: None };
         for key in ["rope_parameters", "rope_scaling"] {
             match config.get(key) {
@@ -164,30 +162,30 @@ impl<'a> Parameters<'a> {
         Ok(Self { key, values: found.map(|(_, own)| own), ..self })
     }
 
-    fn get(&self, key: &str) -> Option<&'a Value> {
+    pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
         self.values?.get(key).filter(|v| !v.is_null())
     }
 
-    fn unexpected(&self, key: &str, value: &Value, expected: &str) -> ModelError {
+    pub(super) fn unexpected(&self, key: &str, value: &Value, expected: &str) -> ModelError {
         self.config.unexpected(&format!("{}.{key}", self.key), value, expected)
     }
 
     /// A positive number, where it is given.
-    fn number(&self, key: &str) -> Result<Option<f64>, ModelError> {
+    pub(super) fn number(&self, key: &str) -> Result<Option<f64>, ModelError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         positive(value).map(Some).ok_or_else(|| self.unexpected(key, value, POSITIVE))
     }
 
-    fn missing(&self, key: &str) -> ModelError {
+    pub(super) fn missing(&self, key: &str) -> ModelError {
         self.config.error(format!("`{}.{key}` is missing", self.key))
     }
 
-    fn required(&self, key: &str) -> Result<f64, ModelError> {
+    pub(super) fn required(&self, key: &str) -> Result<f64, ModelError> {
         self.number(key)?.ok_or_else(|| self.missing(key))
     }
 
     /// A positive number for each pair.
-    fn each(&self, key: &str, pairs: usize) -> Result<Vec<f64>, ModelError> {
+    pub(super) fn each(&self, key: &str, pairs: usize) -> Result<Vec<f64>, ModelError> {
         let value = self.get(key).ok_or_else(|| self.missing(key))?;
         let numbers: Option<Vec<f64>> = value.as_array().and_then(|list| list.iter().map(positive).collect());
         numbers
@@ -195,13 +193,13 @@ impl<'a> Parameters<'a> {
             .ok_or_else(|| self.unexpected(key, value, &format!("a list of {pairs} positive numbers, one a pair")))
     }
 
-    fn boolean(&self, key: &str, default: bool) -> Result<bool, ModelError> {
+    pub(super) fn boolean(&self, key: &str, default: bool) -> Result<bool, ModelError> {
         let Some(value) = self.get(key) else { return Ok(default) };
         value.as_bool().ok_or_else(|| self.unexpected(key, value, "true or false"))
     }
 
     /// Refuses keys that the embedding's type does not have.
-    fn only(&self, keys: &[&str]) -> Result<(), ModelError> {
+    pub(super) fn only(&self, keys: &[&str]) -> Result<(), ModelError> {
         let known = |key: &&String| OTHER_KEYS.contains(&key.as_str()) || keys.contains(&key.as_str());
         match self.values.into_iter().flatten().find(|(key, value)| !value.is_null() && !known(key)) {
             Some((key, _)) => Err(self.config.error(format!("`{}.{key}` is not supported", self.key))),
@@ -308,20 +306,6 @@ impl Rope {
     }
 }
 
-/// What latent attention multiplies scores with besides the root of the size of heads: the square of the factor that "yarn" has
-/// for `mscale_all_dim`.
-pub(crate) fn latent_scale(config: &Config<'_>) -> Result<f64, ModelError> {
-    let parameters = Parameters::read(config, Layers::All)?;
-    let kind = parameters.get("rope_type").or_else(|| parameters.get("type"));
-    let mscale = parameters.get(MSCALES[1]).filter(|value| value.as_f64() != Some(0.0));
-    if mscale.is_none() || kind.is_none_or(|kind| kind.as_str() == Some("default")) {
-        return Ok(1.0);
-    }
-    let factor = parameters.required("factor")?;
-    let scale = scaling::yarn_scale(factor, parameters.required(MSCALES[1])?);
-    Ok(scale * scale)
-}
-
 /// How many pairs of each head turn.
 fn pairs(parameters: &Parameters<'_>, size: Size, default: Option<f64>) -> Result<usize, ModelError> {
     const KEY: &str = "partial_rotary_factor";
@@ -341,77 +325,4 @@ fn pairs(parameters: &Parameters<'_>, size: Size, default: Option<f64>) -> Resul
         )));
     }
     Ok(turning / 2)
-}
-
-/// The longest text, where the original length is stretched by a factor.
-fn stretched(longest: Size, original: f64, factor: f64) -> Size {
-    let reach = (original * factor).min(MAX_SIZE as f64) as usize;
-    match reach > longest.value {
-        true => Size::derived(reach, "the original length times the factor of the rotary embedding"),
-        false => longest,
-    }
-}
-
-fn yarn(
-    parameters: &Parameters<'_>,
-    plain: Vec<f64>,
-    theta: f64,
-    original: f64,
-    longest: Size,
-) -> Result<Rope, ModelError> {
-    let known = ["factor", "attention_factor", "beta_fast", "beta_slow", "truncate", ORIGINAL];
-    parameters.only(&[&known[..], &MSCALES].concat())?;
-    if theta == 1.0 {
-        return Err(parameters.config.error("the rotary embedding \"yarn\" needs a `rope_theta` other than 1"));
-    }
-    let factor = parameters.number("factor")?.unwrap_or(longest.value as f64 / original);
-    let betas =
-        [parameters.number("beta_fast")?.unwrap_or(BETAS[0]), parameters.number("beta_slow")?.unwrap_or(BETAS[1])];
-    let truncate = parameters.boolean("truncate", true)?;
-    // Zero is as good as absent, and one counts with the other only.
-    let is_set = |key: &&str| parameters.get(key).is_some_and(|value| value.as_f64() != Some(0.0));
-    let mscales = match MSCALES.iter().all(is_set) {
-        true => Some([parameters.required(MSCALES[0])?, parameters.required(MSCALES[1])?]),
-        false => None,
-    };
-    let attention_factor = parameters.number("attention_factor")?;
-    let attention_factor = attention_factor.unwrap_or_else(|| scaling::yarn_attention_factor(factor, mscales));
-    let attention_factor = AttentionFactor::Fixed(attention_factor);
-    let frequencies = scaling::Yarn { theta, factor, original, betas, truncate }.frequencies(&plain);
-    let longest = stretched(longest, original, factor);
-    Ok(Rope { frequencies: Frequencies::Fixed(frequencies), attention_factor, longest })
-}
-
-/// The "longrope" of Phi-3.5-MoE: frequencies of short texts at all lengths, and a factor for texts up to the original length and
-/// one for longer ones.
-fn short_longrope(
-    parameters: &Parameters<'_>,
-    plain: Vec<f64>,
-    original: f64,
-    longest: Size,
-) -> Result<Rope, ModelError> {
-    const KEYS: [&str; 2] = ["short_mscale", "long_mscale"];
-    parameters.only(&["factor", "attention_factor", "short_factor", "long_factor", KEYS[0], KEYS[1], ORIGINAL])?;
-    // Its length is checked, although it does not count.
-    parameters.each("long_factor", plain.len())?;
-    let frequencies = plain.iter().zip(parameters.each("short_factor", plain.len())?).map(|(f, by)| f / by).collect();
-    let [short, long] = KEYS.map(|key| parameters.required(key));
-    let attention_factor = AttentionFactor::Chosen { short: short?, long: long?, original };
-    Ok(Rope { frequencies: Frequencies::Fixed(frequencies), attention_factor, longest })
-}
-
-fn longrope(parameters: &Parameters<'_>, plain: Vec<f64>, original: f64, longest: Size) -> Result<Rope, ModelError> {
-    parameters.only(&["factor", "attention_factor", "short_factor", "long_factor", ORIGINAL])?;
-    let factor = parameters.number("factor")?.unwrap_or(longest.value as f64 / original);
-    let divided = |key| -> Result<Vec<f64>, ModelError> {
-        Ok(plain.iter().zip(parameters.each(key, plain.len())?).map(|(f, factor)| f / factor).collect())
-    };
-    let (short, long) = (divided("short_factor")?, divided("long_factor")?);
-    let attention_factor = parameters.number("attention_factor")?;
-    let attention_factor = attention_factor.unwrap_or_else(|| scaling::longrope_attention_factor(factor, original));
-    if !attention_factor.is_finite() {
-        return Err(parameters.config.error(format!("`{ORIGINAL}` is {original}, expected more than 1")));
-    }
-    let attention_factor = AttentionFactor::Fixed(attention_factor);
-    Ok(Rope { frequencies: Frequencies::Chosen { short, long, original }, attention_factor, longest })
 }
