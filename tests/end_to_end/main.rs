@@ -57,6 +57,7 @@ mod interface;
 mod labels;
 mod larger_artifacts;
 mod last_logits;
+mod latent_cache;
 mod manifest;
 mod manual;
 mod mock_gpu;

@@ -114,6 +114,13 @@ impl<'a> Tensors<'a> {
         Some(self.lost_codes.as_slice()).filter(|lost| !lost.is_empty())
     }
 
+    /// Records that the codes of a weight that was taken are not kept, where it has some.
+    pub(crate) fn lose_codes(&mut self, name: &str, weight: &Weight, why: &'static str) {
+        if weight.as_dequantized().is_some() {
+            self.lost_codes.push((self.find(name).unwrap_or_else(|| name.to_owned()), why));
+        }
+    }
+
     /// The shape of a tensor, if it is there.
     pub(crate) fn shape(&self, name: &str) -> Option<&'a [usize]> {
         let (_, tensor) = self.checkpoint.tensor(&self.find(name)?)?;

@@ -239,3 +239,35 @@ fn experts_of_other_shapes_are_refused() {
         .tensor("model.layers.0.block_sparse_moe.experts.gate_up_proj", Stored::ramp(&[3, 192, 64]));
     assert_says(&few.error(LENIENT), &["gate_up_proj", "[3, 192, 64]", "num_local_experts = 4"]);
 }
+
+/// A checkpoint whose experts are quantized layers: the numbers are theirs, and a warning says that the codes are not kept.
+#[test]
+fn codes_of_experts_become_floats() {
+    let dense = Draft::at(&crate::quantized::fixture("gptq"));
+    let original = dense.load(STRICT).unwrap();
+    let mut draft = Draft { config: dense.config.clone(), tensors: Default::default() };
+    draft = draft.with("model_type", json!("mixtral")).with("architectures", json!(["MixtralForCausalLM"]));
+    draft = draft.with("num_local_experts", json!(2)).with("num_experts_per_tok", json!(1));
+    let hidden = usize::try_from(dense.config["hidden_size"].as_u64().unwrap()).unwrap();
+    for (name, tensor) in dense.tensors {
+        let names = [("gate_proj", "w1"), ("up_proj", "w3"), ("down_proj", "w2")];
+        let Some((module, own)) = name.split_once(".mlp.") else {
+            draft.tensors.insert(name, tensor);
+            continue;
+        };
+        let own = names.iter().fold(own.to_owned(), |own, (from, to)| own.replace(from, to));
+        for expert in 0..2 {
+            draft.tensors.insert(format!("{module}.block_sparse_moe.experts.{expert}.{own}"), tensor.clone());
+        }
+        draft.tensors.insert(format!("{module}.block_sparse_moe.gate.weight"), Stored::ramp(&[2, hidden]));
+    }
+    let model = draft.load(LENIENT).unwrap();
+    let warnings = model.warnings.join("\n");
+    assert_says(&warnings, &["the codes of 6 quantized weights are not kept", "6 because experts are joined"]);
+    let weight = |model: &Loaded, name: &str| {
+        let (_, _, weight) = model.parts[0].graph.weights().find(|(_, value, _)| value.name == name).unwrap();
+        weight.read_numbers().unwrap()
+    };
+    let one = weight(&original, "layers.0.mlp.up_proj.weight");
+    assert_eq!(weight(&model, "layers.0.block_sparse_moe.experts.up"), [&one[..], &one].concat());
+}

@@ -117,8 +117,13 @@ const FIT: &str = "the shapes were checked when the tensors were taken";
 impl Parts {
     /// Of experts that are modules.
     fn each(b: &mut Builder<'_>, module: &str, name: &str, count: Size, shape: [Size; 2]) -> Result<Self, ModelError> {
-        let one = |expert: usize| b.tensors.take(&[&format!("{module}.experts.{expert}.{name}.weight")], &shape);
-        let taken = (0..count.value).map(one).collect::<Result<Vec<_>, _>>()?;
+        let one = |expert: usize| {
+            let name = format!("{module}.experts.{expert}.{name}.weight");
+            let (weight, origin) = b.tensors.take(&[&name], &shape)?;
+            b.tensors.lose_codes(&name, &weight, "experts are joined");
+            Ok((weight, origin))
+        };
+        let taken = (0..count.value).map(one).collect::<Result<Vec<_>, ModelError>>()?;
         let (parts, origins): (Vec<Weight>, Vec<Origin>) = taken.into_iter().unzip();
         Ok(Self { parts, origin: origins.into_iter().next().unwrap_or(Origin::Unknown) })
     }
