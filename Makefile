@@ -227,6 +227,13 @@ ENCODERS ?=
 compat-encoders: deps build $(EXPORTERS)/.installed ## hold encoders of random configurations against transformers; 10 minutes (installs PyTorch)
 	$(EXPORTERS)/bin/python tests/compat/check_encoders.py $(PLANISH) $(ENCODERS)
 
+# DECODERS_FLAGS has options of the script, as ENCODERS.
+DECODERS_FLAGS ?=
+
+.PHONY: compat-decoders
+compat-decoders: deps build $(EXPORTERS)/.installed ## hold decoders of random configurations against transformers; 5 minutes (installs PyTorch)
+	$(EXPORTERS)/bin/python tests/compat/check_decoders.py $(PLANISH) $(DECODERS_FLAGS)
+
 .PHONY: test-ray
 test-ray: deps build $(RAY)/.installed ## run the scripts of docs/scale.md (Ray with two workers; Slurm's without Slurm), and compare with one run
 	$(RAY)/bin/python tests/compat/check_scale.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt

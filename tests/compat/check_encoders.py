@@ -13,6 +13,8 @@ ends in another way than with an error.
 
 import argparse
 import collections
+import contextlib
+import copy
 import json
 import os
 import re
@@ -72,6 +74,10 @@ def fill(model: torch.nn.Module, generator: torch.Generator) -> None:
         else:
             values = 1.3 * noise / max(1, weight.shape[1:].numel()) ** 0.5
         weight.data.copy_(values)
+    # The factors of layers of Gemma 4.
+    for name, buffer in model.named_buffers():
+        if name.endswith("layer_scalar"):
+            buffer.copy_(1 + 0.2 * torch.randn(buffer.shape, generator=generator, dtype=torch.float64))
 
 
 def rope_kinds(config: dict) -> set[str]:
@@ -80,7 +86,7 @@ def rope_kinds(config: dict) -> set[str]:
     return set(found)
 
 
-def batches(draw: Draw, config: dict, longest: int) -> list[Tensors]:
+def batches(draw: Draw, config: dict, longest: int, left: bool = True) -> list[Tensors]:
     """Inputs of any encoder. Texts grow from batch to batch: in transformers, frequencies stay stretched."""
     pad, vocabulary = config["pad_token_id"] or 0, config["vocab_size"]
     # Positions count by this id in some models, not by the mask.
@@ -94,7 +100,7 @@ def batches(draw: Draw, config: dict, longest: int) -> list[Tensors]:
         input_ids = np.full((len(row_lengths), width), pad, np.int64)
         mask = np.zeros((len(row_lengths), width), np.int64)
         for row, length in enumerate(row_lengths):
-            place = slice(width - length, width) if number % 2 else slice(0, length)
+            place = slice(width - length, width) if left and number % 2 else slice(0, length)
             input_ids[row, place] = [draw.choice(ids) for _ in range(length)]
             mask[row, place] = 1
         types = config.get("type_vocab_size") or 1
@@ -158,21 +164,29 @@ class Row:
 class Trial:
     """One configuration of a type with a head."""
 
+    types, drawer = TYPES, Draw
+
     def __init__(self, args: argparse.Namespace, type_name: str, head: str, number: int, scratch: Path):
         self.args, self.type_name, self.head, self.scratch = args, type_name, head, scratch
-        self.draw = Draw(f"{args.seed} {type_name} {number}")
-        self.config = TYPES[type_name](self.draw)
+        self.draw = self.drawer(f"{args.seed} {type_name} {number}")
+        self.config = self.types[type_name](self.draw)
         if head == "ForQuestionAnswering":
             self.config["num_labels"] = 2
         self.new_format = number % 4 == 3
         self.dtype = {2: torch.bfloat16, 5: torch.float16}.get(number % 6, torch.float32)
 
+    @classmethod
+    def class_name(cls, type_name: str, head: str) -> str:
+        """The class of a type with a head."""
+        return transformers.CONFIG_MAPPING[type_name].__name__.removesuffix("Config") + head
+
     def save(self) -> type:
         """Writes the checkpoint; returns the class."""
         config_class = transformers.CONFIG_MAPPING[self.type_name]
-        model_class = getattr(transformers, config_class.__name__.removesuffix("Config") + self.head)
+        model_class = getattr(transformers, self.class_name(self.type_name, self.head))
         try:
-            model = model_class(config_class(**self.config)).eval()
+            # A configuration may change what it is made of.
+            model = model_class(config_class(**copy.deepcopy(self.config))).eval()
             fill(model, torch.Generator().manual_seed(self.draw.getrandbits(32)))
             model.to(self.dtype).save_pretrained(self.scratch / "model", save_original_format=not self.new_format)
         except Exception as e:
@@ -182,11 +196,11 @@ class Trial:
     def reference(self, model_class: type, inputs: list[Tensors], dtype: torch.dtype) -> list[Tensors]:
         """What transformers computes in an element type."""
         try:
-            loaded = model_class.from_pretrained(self.scratch / "model", dtype=torch.float32)
+            loaded = model_class.from_pretrained(self.scratch / "model", dtype=self.loaded())
             model = loaded.eval().to(dtype)
             found = []
             for batch in inputs:
-                with torch.no_grad():
+                with torch.no_grad(), self.computing(dtype):
                     output = model(**{name: torch.from_numpy(t) for name, t in batch.items()})
                 found.append({name: t.numpy() for name, t in output.items() if isinstance(t, torch.Tensor)})
             return found
@@ -207,8 +221,7 @@ class Trial:
 
     def run(self, row: Row) -> None:
         model_class = self.save()
-        longest = longest_text(self.type_name, self.config)
-        inputs = batches(self.draw, self.config, longest)
+        inputs = batches(self.draw, self.config, self.longest(), self.pads_left())
         if self.type_name in WITH_DECODER:
             inputs = [with_one_end(batch, self.config) for batch in inputs]
         if self.head == "ForMultipleChoice":
@@ -239,6 +252,33 @@ class Trial:
                 raise Unusable(f"transformers itself differs in float32: {e}") from e
             raise
 
+    def kept(self, name: str, mask: np.ndarray) -> np.ndarray:
+        """What of an output is compared."""
+        if self.head == "ForMultipleChoice":
+            return mask[:, :, 0]
+        if name != "pooler_output" and self.head != "ForSequenceClassification":
+            return mask
+        # Nothing is promised for padding, which stands for a text where its first token does.
+        by_mean = self.config.get("classifier_pooling") in ("mean", "late")
+        return np.ones(len(mask), bool) if by_mean or self.type_name in WITH_DECODER else mask[:, 0]
+
+    def loaded(self) -> torch.dtype:
+        """The element type that transformers loads a checkpoint in, before it computes in another."""
+        return torch.float32
+
+    @contextlib.contextmanager
+    def computing(self, dtype: torch.dtype):
+        """Around each run of a model in transformers."""
+        yield
+
+    def pads_left(self) -> bool:
+        """Whether texts are padded on the left too."""
+        return True
+
+    def longest(self) -> int:
+        """The tokens of the longest text."""
+        return longest_text(self.type_name, self.config)
+
     def compare(self, outputs: Tensors, inputs: Tensors, expected: Tensors, target: str) -> float:
         """The largest difference of outputs from those of transformers."""
         mask = inputs["attention_mask"].astype(bool)
@@ -249,13 +289,7 @@ class Trial:
             raise Mismatch(f"{target}: outputs {sorted(outputs)}, transformers gives {sorted(expected)}")
         for name, got in outputs.items():
             want = expected[name].astype(np.float32)
-            kept = mask
-            if name == "pooler_output" or self.head == "ForSequenceClassification":
-                # Nothing is promised for padding, which stands for a text where its first token does.
-                by_mean = self.config.get("classifier_pooling") in ("mean", "late")
-                kept = np.ones(len(mask), bool) if by_mean or self.type_name in WITH_DECODER else mask[:, 0]
-            elif self.head == "ForMultipleChoice":
-                kept = mask[:, :, 0]
+            kept = self.kept(name, mask)
             got, want = got[kept], want[kept]
             if not np.isfinite(want).all():
                 raise Unusable(f"{name} is not finite")
@@ -264,12 +298,12 @@ class Trial:
         return worst
 
 
-def check(args: argparse.Namespace, type_name: str, head: str) -> Row:
+def check(args: argparse.Namespace, trial_class: type[Trial], type_name: str, head: str) -> Row:
     row = Row()
     for number in range(args.first, args.first + args.configurations):
         row.tried += 1
         with tempfile.TemporaryDirectory() as scratch:
-            trial = Trial(args, type_name, head, number, Path(scratch))
+            trial = trial_class(args, type_name, head, number, Path(scratch))
             try:
                 trial.run(row)
                 row.passed += 1
@@ -308,16 +342,17 @@ def report(rows: dict[tuple[str, str], Row]) -> int:
     return 1 if failed or unseen else 0
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(description: str, trial_class: type[Trial], heads: tuple[str, ...]) -> int:
+    """Tries the configurations that the command line asks for; returns the exit code."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("planish", type=Path, help="the binary")
     parser.add_argument("--configurations", type=int, default=12, help="of each type and head")
     parser.add_argument("--first", type=int, default=0, help="the number of the first configuration")
     parser.add_argument("--seed", default="0")
     parser.add_argument("--targets", default="onnx,ort")
     parser.add_argument("--tolerance", type=float, default=1e-4)
-    parser.add_argument("--only", nargs="+", choices=TYPES, default=list(TYPES))
-    parser.add_argument("--heads", nargs="+", choices=HEADS, default=list(HEADS))
+    parser.add_argument("--only", nargs="+", choices=trial_class.types, default=list(trial_class.types))
+    parser.add_argument("--heads", nargs="+", choices=heads, default=list(heads))
     parser.add_argument("--option", action="append", default=[], help="an option of compile")
     parser.add_argument("--keep", type=Path, help="where checkpoints and artifacts that fail go")
     args = parser.parse_args()
@@ -327,13 +362,14 @@ def main() -> int:
     warnings.simplefilter("ignore")
     rows = {}
     for type_name in args.only:
-        prefix = transformers.CONFIG_MAPPING[type_name].__name__.removesuffix("Config")
         for head in args.heads:
-            if hasattr(transformers, prefix + head) and (head != "Model" or type_name not in WITH_DECODER):
-                rows[type_name, head] = check(args, type_name, head)
+            known = type_name in transformers.CONFIG_MAPPING
+            known = known and hasattr(transformers, trial_class.class_name(type_name, head))
+            if known and (head != "Model" or type_name not in WITH_DECODER):
+                rows[type_name, head] = check(args, trial_class, type_name, head)
                 print(f"{type_name} {head}: {rows[type_name, head].passed} passed", file=sys.stderr, flush=True)
     return report(rows)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, Trial, HEADS))

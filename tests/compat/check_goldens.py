@@ -28,9 +28,9 @@ PRESENT = "present."
 STEP = "step."
 # Ids of generated text: no output of a graph.
 GENERATED = ("greedy", "beam4")
-# Types of models whose graphs take no `position_ids`, as Optimum's do not: they count positions by the mask. The
-# goldens were computed with the same positions, given.
-COUNTED = ("gemma", "gemma2", "gemma3_text", "nemotron")
+# Types of models whose graphs take no `position_ids`, as Optimum's do not: they count positions by the mask, or
+# have none. The goldens were computed with the same positions, given.
+COUNTED = ("bloom", "gemma", "gemma2", "gemma3_text", "mpt", "nemotron")
 
 Tensors = dict[str, np.ndarray]
 

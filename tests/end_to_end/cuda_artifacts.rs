@@ -25,8 +25,9 @@ const LARGE_SCORES: &str = "t5-gated-untied";
 
 /// Goldens whose graphs have the operators of others, with other sizes: compiling their kernels for the processor takes minutes.
 /// `convbert`, `nystromformer` and mixtures of experts have some that the target refuses: convolutions, and experts.
-const ALIKE: [&str; 52] = [
+const ALIKE: [&str; 59] = [
     "albert",
+    "codegen",
     "cohere",
     "convbert",
     "deberta",
@@ -40,10 +41,15 @@ const ALIKE: [&str; 52] = [
     "esm",
     "eurobert",
     "exaone4",
+    "falcon",
     "flex-olmo",
+    "gemma4",
     "glm4",
     "glm4-moe",
+    "gpt-bigcode",
+    "gpt-neo",
     "gpt-oss",
+    "gptj",
     "granite",
     "granitemoe",
     "gte",
@@ -54,6 +60,7 @@ const ALIKE: [&str; 52] = [
     "longt5",
     "mixtral",
     "mobilebert",
+    "mpt",
     "mt5",
     "nemotron",
     "nomic-bert",

@@ -141,8 +141,14 @@ fn document(model: &Loaded, file: &str, in_place: bool) -> Result<Value> {
             shape.value_size
         )
     }
+    if !shape.alike {
+        bail!(
+            "layers of {} differ in the size or number of heads, and onnxruntime-genai takes one for all; leave out --package",
+            model.architecture
+        );
+    }
     let Some(context) = model.max_positions else {
-        bail!("{} has no longest text, and onnxruntime-genai needs one", model.architecture)
+        bail!("{} has no longest text, and onnxruntime-genai needs one; leave out --package", model.architecture)
     };
     let named = |of: &[&str]| of.iter().map(|name| ((*name).to_owned(), (*name).into())).collect::<Map<_, _>>();
     let inputs: Vec<&str> = part.graph.inputs().iter().map(|&input| part.graph.value(input).name.as_str()).collect();
@@ -191,6 +197,8 @@ struct Shape {
     key_heads: i64,
     key_size: i64,
     value_size: i64,
+    /// Whether the caches of all layers have heads of the same number and size.
+    alike: bool,
 }
 
 impl Shape {
@@ -220,6 +228,8 @@ impl Shape {
             key_heads: size(first, 1)?,
             key_size: size(first, 3)?,
             value_size: size(value, 3)?,
+            alike: cached(".key")
+                .all(|cache| [1, 3].map(|axis| size(cache, axis)) == [1, 3].map(|axis| size(first, axis))),
         })
     }
 }

@@ -25,6 +25,8 @@ fn stand_in(architecture: &Architecture) -> TempDir {
     let read = |name: &str| std::fs::read(bert.join(name)).unwrap();
     let mut config: Value = serde_json::from_slice(&read("config.json")).unwrap();
     config["model_type"] = architecture.model_type.into();
+    // Decoders have other numbers of these by default, which need not divide those of BERT.
+    config["num_key_value_heads"] = 2.into();
     // ERNIE reads how many tasks there are where this is true.
     config["use_task_id"] = true.into();
     std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();

@@ -29,9 +29,9 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 /// The defaults of a configuration, in Command R7B too.
 pub(crate) const DEFAULTS: Defaults = Defaults {
     vocab_size: 256_000,
-    max_position_embeddings: 8192,
+    max_position_embeddings: Some(8192),
     hidden_size: 8192,
-    intermediate_size: 22528,
+    intermediate_size: Some(22528),
     num_hidden_layers: 40,
     num_attention_heads: 64,
     eps: ("layer_norm_eps", 1e-5),

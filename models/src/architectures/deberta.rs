@@ -7,11 +7,10 @@ use planish_ir::{DType, Dim, Origin, ValueId, Weight};
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::bert::{self, LAYER};
 use crate::architectures::deberta_v2::{self, Disentangled, Positions};
-use crate::architectures::gpt_neox;
 use crate::checkpoint::config::Size;
 use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
-use crate::layers::dense::Forms;
+use crate::layers::dense::{Forms, by_kind};
 use crate::layers::encoder::{self, Settings};
 use crate::{ModelError, Task};
 
@@ -56,7 +55,7 @@ fn projections(b: &mut Builder<'_>, s: &Settings, x: ValueId, module: &str) -> R
     let packed = Size::derived(3 * s.hidden.value, "3 * hidden_size");
     let rows = [heads.queries.signed(), 3, heads.size.signed()].map(Dim::constant);
     let stored = b.weight(&[&at("in_proj.weight")], &[packed, s.hidden])?;
-    let weight = gpt_neox::all_queries_first(b, stored, &rows, &[packed, s.hidden], &at("in_proj.weight"))?;
+    let weight = by_kind(b, stored, &rows, &[packed, s.hidden], &at("in_proj.weight"))?;
     let zeros = Weight::numbers(DType::F32, vec![s.hidden.value], &vec![0.0; s.hidden.value]);
     let zeros = zeros.unwrap_or_else(|| unreachable!("there are as many numbers as the shape says"));
     let of_keys = b.graph.add_weight(&at("k_bias"), zeros, Origin::Unknown);

@@ -54,9 +54,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 129_280,
-            max_position_embeddings: 4096,
+            max_position_embeddings: Some(4096),
             hidden_size: 7168,
-            intermediate_size: 18432,
+            intermediate_size: Some(18432),
             num_hidden_layers: 61,
             num_attention_heads: 128,
             // Heads are of other sizes than this, which the features that turn take the place of.

@@ -38,7 +38,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         &Defaults {
             vocab_size: 152_064,
             hidden_size: 4608,
-            intermediate_size: 10944,
+            intermediate_size: Some(10944),
             num_hidden_layers: 62,
             num_key_value_heads: Some(32),
             ..Defaults::LLAMA

@@ -26,9 +26,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
 
 pub(super) const DEFAULTS: Defaults = Defaults {
     vocab_size: 103_424,
-    max_position_embeddings: 131_072,
+    max_position_embeddings: Some(131_072),
     hidden_size: 1024,
-    intermediate_size: 3072,
+    intermediate_size: Some(3072),
     num_hidden_layers: 18,
     num_attention_heads: 16,
     num_key_value_heads: Some(2),

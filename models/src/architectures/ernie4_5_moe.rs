@@ -56,7 +56,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             hidden_size: 2560,
-            intermediate_size: 12288,
+            intermediate_size: Some(12288),
             num_hidden_layers: 28,
             num_attention_heads: 20,
             num_key_value_heads: Some(4),

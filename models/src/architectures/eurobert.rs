@@ -39,9 +39,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 128_256,
-            max_position_embeddings: 8192,
+            max_position_embeddings: Some(8192),
             hidden_size: 768,
-            intermediate_size: 3072,
+            intermediate_size: Some(3072),
             num_hidden_layers: 12,
             num_attention_heads: 12,
             eps: ("rms_norm_eps", 1e-5),

@@ -27,7 +27,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 102_400,
-            intermediate_size: 16384,
+            intermediate_size: Some(16384),
             num_key_value_heads: Some(32),
             eps: ("rms_norm_eps", 1e-5),
             ..Defaults::LLAMA

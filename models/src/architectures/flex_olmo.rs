@@ -28,7 +28,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
-    let defaults = Defaults { vocab_size: 100_352, max_position_embeddings: 4096, ..Defaults::LLAMA };
+    let defaults = Defaults { vocab_size: 100_352, max_position_embeddings: Some(4096), ..Defaults::LLAMA };
     let mut s = olmo2::read(b, &defaults)?;
     s.rope = rope::Defaults { theta: 500_000.0, ..rope::Defaults::default() };
     let mut mixture = Mixture::read(b, &s, ("num_experts", 7), ("num_experts_per_tok", 5), s.intermediate)?;

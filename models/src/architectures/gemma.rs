@@ -50,9 +50,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 256000,
-            max_position_embeddings: 8192,
+            max_position_embeddings: Some(8192),
             hidden_size: 3072,
-            intermediate_size: 24576,
+            intermediate_size: Some(24576),
             num_hidden_layers: 28,
             num_attention_heads: 16,
             num_key_value_heads: Some(16),

@@ -91,9 +91,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
 /// The defaults of a configuration, of Gemma 3 for the most part too.
 pub(crate) const DEFAULTS: Defaults = Defaults {
     vocab_size: 256000,
-    max_position_embeddings: 8192,
+    max_position_embeddings: Some(8192),
     hidden_size: 2304,
-    intermediate_size: 9216,
+    intermediate_size: Some(9216),
     num_hidden_layers: 26,
     num_attention_heads: 8,
     num_key_value_heads: Some(4),

@@ -34,7 +34,7 @@ const BIDIRECTIONAL: &str = "use_bidirectional_attention";
 const LOCAL_THETA: &str = "rope_local_base_freq";
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
-    let defaults = Defaults { vocab_size: 262_208, max_position_embeddings: 131_072, ..gemma2::DEFAULTS };
+    let defaults = Defaults { vocab_size: 262_208, max_position_embeddings: Some(131_072), ..gemma2::DEFAULTS };
     let mut s = gemma2::read(b, &defaults, [None; 2])?;
     // The reference gives no cap to attention, whatever `attn_logit_softcapping` says.
     s.softcap = None;

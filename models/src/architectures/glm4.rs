@@ -21,12 +21,18 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
+    let s = read(b)?;
+    blocks::decoder(b, &s, task)
+}
+
+/// Reads what GLM has too.
+pub(crate) fn read(b: &Builder<'_>) -> Result<Settings, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
             vocab_size: 151_552,
-            max_position_embeddings: 131_072,
-            intermediate_size: 13696,
+            max_position_embeddings: Some(131_072),
+            intermediate_size: Some(13696),
             num_hidden_layers: 40,
             num_key_value_heads: Some(2),
             head_dim: Some(128),
@@ -40,5 +46,5 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     s.feed_forward = FeedForward::Packed { both: "gate_up_proj", last: false, down: "down_proj" };
     s.interleaved = true;
     s.rope = rope::Defaults { part: Some(0.5), ..rope::Defaults::default() };
-    blocks::decoder(b, &s, task)
+    Ok(s)
 }

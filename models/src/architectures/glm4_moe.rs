@@ -36,8 +36,8 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 151_552,
-            max_position_embeddings: 131_072,
-            intermediate_size: 10944,
+            max_position_embeddings: Some(131_072),
+            intermediate_size: Some(10944),
             num_hidden_layers: 46,
             num_attention_heads: 96,
             num_key_value_heads: Some(8),

@@ -122,7 +122,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let packed = Size::derived(3 * hidden.value, "3 * n_embd");
 
     let heads = Heads { queries, keys: queries, size };
-    let mut decoder = Decoder::new(b, task, vocabulary, positions, Positions::Given, heads)?;
+    let mut decoder = Decoder::new(b, task, vocabulary, Some(positions), Positions::Given)?;
     let words = b.embedding(decoder.input_ids, "wte", vocabulary, hidden)?;
     let places = b.embedding(decoder.position_ids, "wpe", positions, hidden)?;
     let mut x = b.add(words, places, "embeddings.add")?;
@@ -133,7 +133,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         let [q, k, v] = b.thirds(packed, hidden, &at("attn.split"))?;
         let scale = if scaled { 1.0 / (size.value as f64).sqrt() } else { 1.0 };
         let scale = if scaled_by_layer { scale / (layer + 1) as f64 } else { scale };
-        let attended = decoder.attend(b, [q, k, v], Scores::scaled(scale), &at("attn"))?;
+        let attended = decoder.attend(b, [q, k, v], heads, Scores::scaled(scale), &at("attn"))?;
         let projected = b.conv1d(attended, &at("attn.c_proj"), hidden, hidden)?;
         x = b.add(projected, x, &at("attn.add"))?;
 

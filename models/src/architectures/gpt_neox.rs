@@ -1,8 +1,8 @@
 //! GPT-NeoX (Black et al. 2022, arXiv:2204.06745), as `transformers/models/gpt_neox` has it:
 //! attention and feed-forward side by side, and a part of each head rotated.
 
-use planish_ir::ops::{Linear, Reshape, Transpose};
-use planish_ir::{Dim, Shape, ValueId};
+use planish_ir::ops::Linear;
+use planish_ir::{Dim, ValueId};
 
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
@@ -10,6 +10,7 @@ use crate::layers::activation::Activation;
 use crate::layers::attention::{Heads, Scores, Text};
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Classifier, Decoder, Positions};
+use crate::layers::dense::by_kind;
 use crate::layers::heads;
 use crate::layers::rope::{self, Rope};
 use crate::{ModelError, Task};
@@ -82,7 +83,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let heads = Heads { queries, keys: queries, size };
 
     let rope = Rope::read(config, size, positions, rotary_defaults(config)?)?;
-    let mut decoder = Decoder::new(b, task, vocabulary, rope.longest, Positions::Given, heads)?;
+    let mut decoder = Decoder::new(b, task, vocabulary, Some(rope.longest), Positions::Given)?;
     let angles = rope.angles(b, decoder.position_ids, rope::MODULE)?;
     let mut x = b.embedding(decoder.input_ids, EMBEDDINGS, vocabulary, hidden)?;
     for layer in 0..layers.value {
@@ -91,7 +92,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         let [q, k, v] = projections(b, normal, heads, hidden, bias, &at("attention"))?;
         let q = angles.rotate(b, q, queries, false, &at("attention.rotary_q"))?;
         let k = angles.rotate(b, k, queries, false, &at("attention.rotary_k"))?;
-        let attended = decoder.attend(b, [q, k, v], Scores::scaled(scale), &at("attention"))?;
+        let attended = decoder.attend(b, [q, k, v], heads, Scores::scaled(scale), &at("attention"))?;
         let projected = b.projection(attended, &at("attention.dense"), [hidden, hidden], bias)?;
         let sum = b.add(projected, x, &at("attention.add"))?;
 
@@ -145,31 +146,14 @@ fn projections(
     let packed = Size::derived(3 * hidden.value, "3 * hidden_size");
     let rows = [heads.queries.signed(), 3, heads.size.signed()].map(Dim::constant);
     let weight = b.weight(&[&at(".weight")], &[packed, hidden])?;
-    let weight = all_queries_first(b, weight, &rows, &[packed, hidden], &at(".weight"))?;
+    let weight = by_kind(b, weight, &rows, &[packed, hidden], &at(".weight"))?;
     let bias = match bias {
         true => {
             let stored = b.weight(&[&at(".bias")], &[packed])?;
-            Some(all_queries_first(b, stored, &rows, &[packed], &at(".bias"))?)
+            Some(by_kind(b, stored, &rows, &[packed], &at(".bias"))?)
         }
         false => None,
     };
     let packed = b.emit(Linear::new(x, weight, bias), &at(""))?;
     b.thirds(packed, hidden, &format!("{module}.split"))
-}
-
-/// The rows of a weight, which are those of [heads, 3, size], in the order of [3, heads, size].
-pub(crate) fn all_queries_first(
-    b: &mut Builder<'_>,
-    stored: ValueId,
-    rows: &[Dim; 3],
-    shape: &[Size],
-    name: &str,
-) -> Result<ValueId, ModelError> {
-    let columns: Vec<Dim> = shape.iter().skip(1).map(|size| size.signed().into()).collect();
-    let by_head = Shape::new(rows.iter().chain(&columns).cloned());
-    let by_head = b.emit(Reshape { x: stored, shape: by_head }, &format!("{name}.by_head"))?;
-    let perm = [1, 0].into_iter().chain(2..rows.len() + columns.len()).collect();
-    let by_kind = b.emit(Transpose { x: by_head, perm }, &format!("{name}.by_kind"))?;
-    let shape = Shape::new(shape.iter().map(|size| size.signed().into()));
-    b.emit(Reshape { x: by_kind, shape }, &format!("{name}.ordered"))
 }

@@ -8,7 +8,7 @@ use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::decoder;
 use crate::layers::experts::{Clamp, Mixture, Router, Scoring, Stored};
-use crate::layers::rope::{self, Stretch};
+use crate::layers::rope::{self, Absent, Stretch};
 use crate::layers::windows::{self, Windows};
 use crate::{ModelError, Task};
 
@@ -42,9 +42,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 201_088,
-            max_position_embeddings: 131_072,
+            max_position_embeddings: Some(131_072),
             hidden_size: 2880,
-            intermediate_size: 2880,
+            intermediate_size: Some(2880),
             num_hidden_layers: 36,
             num_attention_heads: 64,
             num_key_value_heads: Some(8),
@@ -64,21 +64,21 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         clamp: Some(clamp),
         ..mixture
     });
-    s.rope = rope::Defaults { theta: 150_000.0, yarn: default_yarn(b.config)?, ..rope::Defaults::default() };
+    s.rope = rope::Defaults { theta: 150_000.0, absent: default_embedding(b.config)?, ..rope::Defaults::default() };
     let window = b.config.optional_size("sliding_window", Some(128))?;
     s.windows = Windows::read(b.config, s.layers, window, |layer| layer.is_multiple_of(2))?;
     blocks::decoder(b, &s, task)
 }
 
-/// The rotary embedding where the configuration has no parameters of it: plain frequencies where it is `None`.
-fn default_yarn(config: &Config<'_>) -> Result<Option<Stretch>, ModelError> {
+/// The rotary embedding where the configuration has no parameters of it.
+fn default_embedding(config: &Config<'_>) -> Result<Absent, ModelError> {
     const SCALING: &str = "rope_scaling";
     let yarn = Stretch { factor: 32.0, original: 4096.0 };
     if config.get("rope_parameters").is_some() || !config.is_null(SCALING) {
-        return Ok(Some(yarn));
+        return Ok(Absent::Yarn(yarn));
     }
     match config.transformers_version()? {
-        Some((4, _)) => Ok(None),
+        Some((4, _)) => Ok(Absent::Plain),
         _ => Err(config.error(format!(
             "`{SCALING}` is null: transformers 4 takes plain frequencies, transformers 5 the rotary embedding \"yarn\" with \
              a factor of {} and an original length of {}; for the latter remove the key, for the former set \

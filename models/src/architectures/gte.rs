@@ -67,7 +67,7 @@ fn build_new(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> 
 }
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
-    let defaults = Defaults { vocab_size: 250_048, max_position_embeddings: 8192, ..nomic_bert::DEFAULTS };
+    let defaults = Defaults { vocab_size: 250_048, max_position_embeddings: Some(8192), ..nomic_bert::DEFAULTS };
     let defaults = Defaults { activation: ("hidden_act", "gelu"), ..defaults };
     let mut s = nomic_bert::read(b, &defaults, ["attn_ln", "mlp_ln"])?;
     (s.names.layers, s.names.attention) = ("encoder.layer", "attention");

@@ -24,9 +24,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 48000,
-            max_position_embeddings: 4096,
+            max_position_embeddings: Some(4096),
             hidden_size: 2560,
-            intermediate_size: 7040,
+            intermediate_size: Some(7040),
             num_hidden_layers: 24,
             num_attention_heads: 20,
             num_key_value_heads: Some(20),

@@ -35,9 +35,9 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let defaults = Defaults {
         vocab_size: 250_002,
-        max_position_embeddings: 8194,
+        max_position_embeddings: Some(8194),
         hidden_size: 1024,
-        intermediate_size: 4096,
+        intermediate_size: Some(4096),
         num_hidden_layers: 24,
         num_attention_heads: 16,
         activation: ("hidden_act", "gelu"),

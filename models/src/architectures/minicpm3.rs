@@ -40,9 +40,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 73448,
-            max_position_embeddings: 32768,
+            max_position_embeddings: Some(32768),
             hidden_size: 2560,
-            intermediate_size: 6400,
+            intermediate_size: Some(6400),
             num_hidden_layers: 62,
             num_attention_heads: 40,
             // Heads are of other sizes than this, which the features that turn take the place of.

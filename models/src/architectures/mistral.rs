@@ -21,8 +21,10 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
-    let mut s =
-        Settings::read(b, &Defaults { max_position_embeddings: 131072, intermediate_size: 14336, ..Defaults::LLAMA })?;
+    let mut s = Settings::read(
+        b,
+        &Defaults { max_position_embeddings: Some(131072), intermediate_size: Some(14336), ..Defaults::LLAMA },
+    )?;
     let window = b.config.optional_size("sliding_window", Some(4096))?;
     s.windows = Windows::read(b.config, s.layers, window, |_| true)?;
     blocks::decoder(b, &s, task)

@@ -28,7 +28,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
-    let mut s = settings(b, &Defaults { intermediate_size: 14336, ..DEFAULTS })?;
+    let mut s = settings(b, &Defaults { intermediate_size: Some(14336), ..DEFAULTS })?;
     let mixture = Mixture::read(b, &s, ("num_local_experts", 8), ("num_experts_per_tok", 2), s.intermediate)?;
     s.experts = Some(Mixture {
         router: Router { sum: Some(Sum::Plus(0.0)), ..Router::SOFTMAX },
@@ -40,7 +40,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
 
 /// What Mixtral and Phi-3.5-MoE have in common.
 pub(super) const DEFAULTS: Defaults = Defaults {
-    max_position_embeddings: 131_072,
+    max_position_embeddings: Some(131_072),
     num_key_value_heads: Some(8),
     eps: ("rms_norm_eps", 1e-5),
     ..Defaults::LLAMA

@@ -2,8 +2,13 @@
 //! file with its `ARCHITECTURE`, its module here, and a line in [`ARCHITECTURES`].
 
 pub(crate) mod albert;
+pub(crate) mod apertus;
+pub(crate) mod arcee;
 pub(crate) mod bart;
 pub(crate) mod bert;
+pub(crate) mod biogpt;
+pub(crate) mod bloom;
+pub(crate) mod codegen;
 pub(crate) mod cohere;
 pub(crate) mod cohere2;
 pub(crate) mod convbert;
@@ -20,20 +25,28 @@ pub(crate) mod ernie4_5_moe;
 pub(crate) mod esm;
 pub(crate) mod eurobert;
 pub(crate) mod exaone4;
+pub(crate) mod falcon;
 pub(crate) mod flex_olmo;
 pub(crate) mod gemma;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
+pub(crate) mod gemma4;
+pub(crate) mod glm;
 pub(crate) mod glm4;
 pub(crate) mod glm4_moe;
 pub(crate) mod gpt2;
+pub(crate) mod gpt_bigcode;
+pub(crate) mod gpt_neo;
 pub(crate) mod gpt_neox;
 pub(crate) mod gpt_oss;
+pub(crate) mod gptj;
 pub(crate) mod granite;
 pub(crate) mod granitemoe;
 pub(crate) mod gte;
 pub(crate) mod helium;
+pub(crate) mod hunyuan_v1_dense;
 pub(crate) mod hunyuan_v1_moe;
+pub(crate) mod internlm3;
 pub(crate) mod jina_embeddings_v3;
 pub(crate) mod layoutlm;
 pub(crate) mod llama;
@@ -41,20 +54,26 @@ pub(crate) mod longt5;
 pub(crate) mod marian;
 pub(crate) mod megatron_bert;
 pub(crate) mod minicpm3;
+pub(crate) mod ministral;
+pub(crate) mod ministral3;
 pub(crate) mod mistral;
 pub(crate) mod mixtral;
 pub(crate) mod mobilebert;
 pub(crate) mod model2vec;
 pub(crate) mod modernbert;
+pub(crate) mod modernbert_decoder;
 pub(crate) mod mpnet;
+pub(crate) mod mpt;
 pub(crate) mod mt5;
 pub(crate) mod nemotron;
 pub(crate) mod nomic_bert;
 pub(crate) mod nystromformer;
+pub(crate) mod olmo;
 pub(crate) mod olmo2;
 pub(crate) mod olmo3;
 pub(crate) mod olmoe;
 pub(crate) mod opt;
+pub(crate) mod persimmon;
 pub(crate) mod phi;
 pub(crate) mod phi3;
 pub(crate) mod phimoe;
@@ -65,6 +84,7 @@ pub(crate) mod qwen3_moe;
 pub(crate) mod rembert;
 pub(crate) mod roberta;
 pub(crate) mod roformer;
+pub(crate) mod seed_oss;
 pub(crate) mod smollm3;
 pub(crate) mod squeezebert;
 pub(crate) mod stablelm;
@@ -72,6 +92,7 @@ pub(crate) mod starcoder2;
 pub(crate) mod t5;
 pub(crate) mod umt5;
 pub(crate) mod vit;
+pub(crate) mod xglm;
 
 use crate::Architecture;
 
@@ -79,9 +100,14 @@ use crate::Architecture;
 pub const ARCHITECTURES: &[Architecture] = &[
     // In the order of their names, which is that of messages.
     albert::ARCHITECTURE,
+    apertus::ARCHITECTURE,
+    arcee::ARCHITECTURE,
     bart::ARCHITECTURE,
     bert::ARCHITECTURE,
+    biogpt::ARCHITECTURE,
+    bloom::ARCHITECTURE,
     roberta::CAMEMBERT,
+    codegen::ARCHITECTURE,
     cohere::ARCHITECTURE,
     cohere2::ARCHITECTURE,
     convbert::ARCHITECTURE,
@@ -99,20 +125,28 @@ pub const ARCHITECTURES: &[Architecture] = &[
     esm::ARCHITECTURE,
     eurobert::ARCHITECTURE,
     exaone4::ARCHITECTURE,
+    falcon::ARCHITECTURE,
     flex_olmo::ARCHITECTURE,
     gemma::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma3::ARCHITECTURE,
+    gemma4::ARCHITECTURE,
+    glm::ARCHITECTURE,
     glm4::ARCHITECTURE,
     glm4_moe::ARCHITECTURE,
     gpt2::ARCHITECTURE,
+    gpt_bigcode::ARCHITECTURE,
+    gpt_neo::ARCHITECTURE,
     gpt_neox::ARCHITECTURE,
     gpt_oss::ARCHITECTURE,
+    gptj::ARCHITECTURE,
     granite::ARCHITECTURE,
     granitemoe::ARCHITECTURE,
     gte::ARCHITECTURE,
     helium::ARCHITECTURE,
+    hunyuan_v1_dense::ARCHITECTURE,
     hunyuan_v1_moe::ARCHITECTURE,
+    internlm3::ARCHITECTURE,
     jina_embeddings_v3::ARCHITECTURE,
     layoutlm::ARCHITECTURE,
     llama::ARCHITECTURE,
@@ -120,21 +154,27 @@ pub const ARCHITECTURES: &[Architecture] = &[
     marian::ARCHITECTURE,
     megatron_bert::ARCHITECTURE,
     minicpm3::ARCHITECTURE,
+    ministral::ARCHITECTURE,
+    ministral3::ARCHITECTURE,
     mistral::ARCHITECTURE,
     mixtral::ARCHITECTURE,
     mobilebert::ARCHITECTURE,
     model2vec::ARCHITECTURE,
     modernbert::ARCHITECTURE,
+    modernbert_decoder::ARCHITECTURE,
     mpnet::ARCHITECTURE,
+    mpt::ARCHITECTURE,
     mt5::ARCHITECTURE,
     nemotron::ARCHITECTURE,
     gte::NEW,
     nomic_bert::ARCHITECTURE,
     nystromformer::ARCHITECTURE,
+    olmo::ARCHITECTURE,
     olmo2::ARCHITECTURE,
     olmo3::ARCHITECTURE,
     olmoe::ARCHITECTURE,
     opt::ARCHITECTURE,
+    persimmon::ARCHITECTURE,
     phi::ARCHITECTURE,
     phi3::ARCHITECTURE,
     phimoe::ARCHITECTURE,
@@ -145,6 +185,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     rembert::ARCHITECTURE,
     roberta::ARCHITECTURE,
     roformer::ARCHITECTURE,
+    seed_oss::ARCHITECTURE,
     smollm3::ARCHITECTURE,
     squeezebert::ARCHITECTURE,
     stablelm::ARCHITECTURE,
@@ -152,6 +193,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     t5::ARCHITECTURE,
     umt5::ARCHITECTURE,
     vit::ARCHITECTURE,
+    xglm::ARCHITECTURE,
     roberta::XLM_ROBERTA,
     roberta::XLM_ROBERTA_XL,
 ];

@@ -25,27 +25,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     other_bases: &[],
     renamed: &[],
     tasks: encoder::TASKS,
-    keys: &[
-        rope::SHARED_KEYS,
-        blocks::KEYS,
-        &[
-            "attention_bias",
-            "classifier_activation",
-            "classifier_bias",
-            "classifier_pooling",
-            "decoder_bias",
-            "global_attn_every_n_layers",
-            GLOBAL_THETA,
-            "hidden_activation",
-            "layer_types",
-            "local_attention",
-            LOCAL_THETA,
-            "mlp_bias",
-            "norm_bias",
-            "norm_eps",
-            "pad_token_id",
-        ],
-    ],
+    keys: &[rope::SHARED_KEYS, blocks::KEYS, KEYS, &["pad_token_id"]],
     older_keys: &[],
     only: &[],
     irrelevant_keys: &[
@@ -70,18 +50,37 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     build,
 };
 
+/// The configuration keys that its decoder reads too.
+pub(crate) const KEYS: &[&str] = &[
+    "attention_bias",
+    "classifier_activation",
+    "classifier_bias",
+    "classifier_pooling",
+    "decoder_bias",
+    "global_attn_every_n_layers",
+    GLOBAL_THETA,
+    "hidden_activation",
+    "layer_types",
+    "local_attention",
+    LOCAL_THETA,
+    "mlp_bias",
+    "norm_bias",
+    "norm_eps",
+];
+
 const GLOBAL_THETA: &str = "global_rope_theta";
 const LOCAL_THETA: &str = "local_rope_theta";
-const EMBEDDINGS: &str = "embeddings.tok_embeddings";
+pub(crate) const EMBEDDINGS: &str = "embeddings.tok_embeddings";
 
-fn settings(b: &Builder<'_>) -> Result<Settings, ModelError> {
+/// Reads what its decoder has in common.
+pub(crate) fn settings(b: &Builder<'_>) -> Result<Settings, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
             vocab_size: 50368,
-            max_position_embeddings: 8192,
+            max_position_embeddings: Some(8192),
             hidden_size: 768,
-            intermediate_size: 1152,
+            intermediate_size: Some(1152),
             num_hidden_layers: 22,
             num_attention_heads: 12,
             activation: ("hidden_activation", "gelu"),
@@ -109,16 +108,21 @@ fn settings(b: &Builder<'_>) -> Result<Settings, ModelError> {
     Ok(s)
 }
 
+/// The module that the heads of all tasks have.
+const HEAD: &str = "head";
+
 /// What the heads of all tasks have in common.
-struct Head {
+pub(crate) struct Head {
     activation: Activation,
-    bias: bool,
-    decoder_bias: bool,
+    /// Whether its projection has a bias.
+    pub(crate) bias: bool,
+    /// Whether the projection to the vocabulary has.
+    pub(crate) decoder_bias: bool,
     mean: bool,
 }
 
 impl Head {
-    fn read(config: &Config<'_>) -> Result<Self, ModelError> {
+    pub(crate) fn read(config: &Config<'_>) -> Result<Self, ModelError> {
         const POOLING: &str = "classifier_pooling";
         Ok(Self {
             activation: Activation::read(config, "classifier_activation", "gelu")?,
@@ -133,10 +137,17 @@ impl Head {
     }
 
     /// `norm(activation(dense(x)))`.
-    fn apply(&self, b: &mut Builder<'_>, s: &Settings, x: ValueId) -> Result<ValueId, ModelError> {
-        let x = b.projection(x, "head.dense", [s.hidden, s.hidden], self.bias)?;
-        let x = self.activation.apply(b, x, "head.act")?;
-        s.norm.apply(b, x, "head.norm", s.hidden, s.eps)
+    pub(crate) fn apply(
+        &self,
+        b: &mut Builder<'_>,
+        s: &Settings,
+        x: ValueId,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        let at = |name: &str| format!("{module}.{name}");
+        let x = b.projection(x, &at("dense"), [s.hidden, s.hidden], self.bias)?;
+        let x = self.activation.apply(b, x, &at("act"))?;
+        s.norm.apply(b, x, &at("norm"), s.hidden, s.eps)
     }
 }
 
@@ -149,7 +160,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     match task {
         Task::FeatureExtraction => b.give(names::HIDDEN, hidden),
         Task::FillMask => {
-            let x = head.apply(b, &s, hidden)?;
+            let x = head.apply(b, &s, hidden, HEAD)?;
             let tied = b.config.boolean("tie_word_embeddings", true)?;
             let embeddings = format!("{EMBEDDINGS}.weight");
             let weight = heads::vocabulary_weight(b, "decoder", &embeddings, tied, [s.vocabulary, s.hidden])?;
@@ -164,18 +175,18 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
                 (false, Task::MultipleChoice) => pooling::first_kept(b, hidden, mask, "pooled")?,
                 (false, _) => heads::first_token(b, hidden, "pooled")?,
             };
-            let x = head.apply(b, &s, pooled)?;
+            let x = head.apply(b, &s, pooled, HEAD)?;
             match task {
                 Task::MultipleChoice => heads::choose(b, s.hidden, x, "classifier")?,
                 _ => heads::classify(b, s.hidden, x, "classifier")?,
             }
         }
         Task::TokenClassification => {
-            let x = head.apply(b, &s, hidden)?;
+            let x = head.apply(b, &s, hidden, HEAD)?;
             heads::classify(b, s.hidden, x, "classifier")?;
         }
         Task::QuestionAnswering => {
-            let x = head.apply(b, &s, hidden)?;
+            let x = head.apply(b, &s, hidden, HEAD)?;
             heads::answer(b, s.hidden, x, "classifier")?;
         }
         _ => {

@@ -25,9 +25,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 256_000,
-            max_position_embeddings: 4096,
+            max_position_embeddings: Some(4096),
             hidden_size: 6144,
-            intermediate_size: 24576,
+            intermediate_size: Some(24576),
             num_attention_heads: 48,
             activation: ("hidden_act", "relu2"),
             eps: ("norm_eps", 1e-5),

@@ -95,7 +95,7 @@ pub(crate) const KEYS: &[&str] = &["hidden_act", "layer_norm_eps", "pad_token_id
 pub(crate) const DEFAULTS: Defaults = Defaults {
     vocab_size: 30528,
     hidden_size: 768,
-    intermediate_size: 3072,
+    intermediate_size: Some(3072),
     num_hidden_layers: 12,
     num_attention_heads: 12,
     eps: ("layer_norm_eps", 1e-12),

@@ -35,9 +35,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 50304,
-            max_position_embeddings: 4096,
+            max_position_embeddings: Some(4096),
             hidden_size: 2048,
-            intermediate_size: 2048,
+            intermediate_size: Some(2048),
             num_hidden_layers: 16,
             num_attention_heads: 16,
             eps: ("rms_norm_eps", 1e-5),

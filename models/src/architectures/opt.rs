@@ -105,7 +105,7 @@ impl Settings {
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     const EMBEDDINGS: &str = "decoder.embed_tokens";
     let s = Settings::read(b.config)?;
-    let mut decoder = Decoder::new(b, task, s.vocabulary, s.positions, Positions::GivenOrCounted, s.heads)?;
+    let mut decoder = Decoder::new(b, task, s.vocabulary, Some(s.positions), Positions::GivenOrCounted)?;
     let norm = Norm::new(b, &s);
     let projected = s.embedded.value != s.hidden.value;
 
@@ -123,7 +123,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
             let k = project(b, x, "self_attn.k_proj")?;
             let v = project(b, x, "self_attn.v_proj")?;
             let scale = 1.0 / (s.heads.size.value as f64).sqrt();
-            let attended = decoder.attend(b, [q, k, v], Scores::scaled(scale), &at("self_attn"))?;
+            let attended = decoder.attend(b, [q, k, v], s.heads, Scores::scaled(scale), &at("self_attn"))?;
             project(b, attended, "self_attn.out_proj")
         })?;
         x = norm.around(b, x, &at("final_layer_norm"), |b, x| {

@@ -26,7 +26,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         &Defaults {
             vocab_size: 51200,
             hidden_size: 2048,
-            intermediate_size: 8192,
+            intermediate_size: Some(8192),
             num_hidden_layers: 24,
             activation: ("hidden_act", "gelu_new"),
             eps: ("layer_norm_eps", 1e-5),

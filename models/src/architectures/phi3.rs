@@ -28,9 +28,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 32064,
-            max_position_embeddings: 4096,
+            max_position_embeddings: Some(4096),
             hidden_size: 3072,
-            intermediate_size: 8192,
+            intermediate_size: Some(8192),
             eps: ("rms_norm_eps", 1e-5),
             ..Defaults::LLAMA
         },

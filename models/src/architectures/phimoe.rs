@@ -40,7 +40,7 @@ const JITTER: &str = "router_jitter_noise";
 const TAKEN: &str = "num_experts_per_tok";
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
-    let defaults = Defaults { vocab_size: 32064, intermediate_size: 6400, ..mixtral::DEFAULTS };
+    let defaults = Defaults { vocab_size: 32064, intermediate_size: Some(6400), ..mixtral::DEFAULTS };
     let mut s = mixtral::settings(b, &defaults)?;
     s.norm = Norm::Layer { bias: true };
     s.read_attention_bias(b, false)?;

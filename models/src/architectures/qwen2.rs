@@ -30,7 +30,12 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
         b,
-        &Defaults { vocab_size: 151936, max_position_embeddings: 32768, intermediate_size: 22016, ..Defaults::LLAMA },
+        &Defaults {
+            vocab_size: 151936,
+            max_position_embeddings: Some(32768),
+            intermediate_size: Some(22016),
+            ..Defaults::LLAMA
+        },
     )?;
     s.input_bias = true;
     s.windows = windows(b.config, s.layers)?;

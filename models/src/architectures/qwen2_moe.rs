@@ -43,9 +43,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 151_936,
-            max_position_embeddings: 32768,
+            max_position_embeddings: Some(32768),
             hidden_size: 2048,
-            intermediate_size: 5632,
+            intermediate_size: Some(5632),
             num_hidden_layers: 24,
             num_attention_heads: 16,
             num_key_value_heads: Some(16),

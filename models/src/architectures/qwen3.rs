@@ -42,8 +42,8 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 151936,
-            max_position_embeddings: 32768,
-            intermediate_size: 22016,
+            max_position_embeddings: Some(32768),
+            intermediate_size: Some(22016),
             num_key_value_heads: Some(32),
             head_dim: Some(128),
             ..Defaults::LLAMA

@@ -42,9 +42,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 151_936,
-            max_position_embeddings: 32768,
+            max_position_embeddings: Some(32768),
             hidden_size: 2048,
-            intermediate_size: 6144,
+            intermediate_size: Some(6144),
             num_hidden_layers: 24,
             num_key_value_heads: Some(4),
             ..Defaults::LLAMA

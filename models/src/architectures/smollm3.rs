@@ -41,7 +41,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 128_256,
-            max_position_embeddings: 32768,
+            max_position_embeddings: Some(32768),
             hidden_size: 2048,
             num_hidden_layers: 36,
             num_attention_heads: 16,

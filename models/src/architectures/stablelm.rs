@@ -30,9 +30,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 50304,
-            max_position_embeddings: 4096,
+            max_position_embeddings: Some(4096),
             hidden_size: 2560,
-            intermediate_size: 6912,
+            intermediate_size: Some(6912),
             num_key_value_heads: Some(32),
             eps: ("layer_norm_eps", 1e-5),
             ..Defaults::LLAMA

@@ -26,9 +26,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         b,
         &Defaults {
             vocab_size: 49152,
-            max_position_embeddings: 4096,
+            max_position_embeddings: Some(4096),
             hidden_size: 3072,
-            intermediate_size: 12288,
+            intermediate_size: Some(12288),
             num_hidden_layers: 30,
             num_attention_heads: 24,
             num_key_value_heads: Some(2),

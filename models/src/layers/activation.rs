@@ -31,6 +31,8 @@ pub(crate) enum Activation {
     Mish,
     /// `min(max(x, 0), 6)`.
     Relu6,
+    /// `log(1 + e^x)`. Not by a name.
+    Softplus,
     /// `sqrt(softplus(x))`.
     SqrtSoftplus,
 }
@@ -161,6 +163,7 @@ impl Activation {
                 multiply(b, x, gate)
             }
             Activation::Relu6 => relu6(b, x, module),
+            Activation::Softplus => softplus(b, x, module),
             Activation::SqrtSoftplus => {
                 let soft = softplus(b, x, &at("softplus"))?;
                 b.emit(Unary { kind: UnaryKind::Sqrt, x: soft }, module)

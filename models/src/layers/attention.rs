@@ -38,12 +38,14 @@ pub(crate) struct Scores {
     pub(crate) softcap: Option<f64>,
     /// The scores of one more column of the softmax, a weight of [heads].
     pub(crate) sinks: Option<ValueId>,
+    /// What is added to scaled scores: it broadcasts to [batch_size, heads, queries, keys].
+    pub(crate) bias: Option<ValueId>,
 }
 
 impl Scores {
     /// Scores of all keys.
     pub(crate) fn scaled(scale: f64) -> Self {
-        Self { scale, window: None, softcap: None, sinks: None }
+        Self { scale, window: None, softcap: None, sinks: None, bias: None }
     }
 }
 
@@ -52,6 +54,7 @@ pub(crate) fn attention([q, k, v]: [ValueId; 3], heads: Heads, scores: Scores, m
     let Heads { queries, keys, .. } = heads;
     ops::Attention {
         mask: Some(mask),
+        bias: scores.bias,
         kv_heads: Some(keys.value).filter(|keys| *keys != queries.value),
         window: scores.window,
         softcap: scores.softcap.map(Real),
@@ -66,6 +69,18 @@ pub(crate) trait Text {
         &mut self,
         b: &mut Builder<'_>,
         qkv: [ValueId; 3],
+        heads: Heads,
+        scores: Scores,
+        module: &str,
+    ) -> Result<ValueId, ModelError>;
+
+    /// Attention of a layer that has no keys and values of its own to those of an earlier layer.
+    fn attend_to_layer(
+        &mut self,
+        b: &mut Builder<'_>,
+        q: ValueId,
+        layer: usize,
+        heads: Heads,
         scores: Scores,
         module: &str,
     ) -> Result<ValueId, ModelError>;

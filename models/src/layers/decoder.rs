@@ -5,7 +5,7 @@ use planish_ir::ops::{Attention, Binary, BinaryKind, Concat, CumSum, Flag, Linea
 use planish_ir::{DType, Dim, ValueId};
 
 use crate::architecture::Properties;
-use crate::checkpoint::config::Size;
+use crate::checkpoint::config::{MAX_SIZE, Size};
 use crate::layers::attention::{Heads, Scores, Text, attention};
 use crate::layers::builder::{BATCH, Builder, PAST, SEQUENCE};
 use crate::layers::sinks::{self, Keys};
@@ -42,6 +42,10 @@ pub(crate) const WITHOUT_ANSWERS: &[Task] = TASKS.split_at(4).0;
 /// The tasks of decoders that classify only whole texts.
 pub(crate) const OF_TEXTS: &[Task] = TASKS.split_at(3).0;
 
+/// The tasks of decoders that classify only whole texts, and answer questions.
+pub(crate) const OF_TEXTS_WITH_ANSWERS: &[Task] =
+    &[Task::TextGeneration, Task::FeatureExtraction, Task::TextClassification, Task::QuestionAnswering];
+
 /// The tasks of decoders that classify nothing.
 pub(crate) const WITHOUT_LABELS: &[Task] = TASKS.split_at(2).0;
 
@@ -66,8 +70,10 @@ pub(crate) struct Decoder {
     pub(crate) position_ids: ValueId,
     task: Task,
     vocabulary: Size,
-    positions: Size,
-    heads: Heads,
+    /// The longest text, where there is one.
+    positions: Option<Size>,
+    /// i64[batch_size, past_sequence_length + sequence_length].
+    pub(crate) attention_mask: ValueId,
     /// Which keys take part: bool[batch_size, past_sequence_length + sequence_length].
     mask: ValueId,
     /// Whether a token sees only itself and those before it.
@@ -76,8 +82,12 @@ pub(crate) struct Decoder {
     wider: usize,
     /// Whether the generic classifier of tokens has a bias.
     token_bias: bool,
-    /// Keys and values of each layer so far, where text is generated.
-    present: Vec<[ValueId; 2]>,
+    /// Whether the configuration says that the projection to the vocabulary has the weight of the embeddings.
+    tied: Option<bool>,
+    /// The id of padding, where there is one.
+    padding: Option<i64>,
+    /// Keys and values of each layer so far; where text is generated, those of the past too, as caches hold them.
+    keys: Vec<[ValueId; 2]>,
 }
 
 impl Decoder {
@@ -86,22 +96,25 @@ impl Decoder {
         b: &mut Builder<'_>,
         task: Task,
         vocabulary: Size,
-        positions: Size,
+        positions: Option<Size>,
         source: Positions,
-        heads: Heads,
     ) -> Result<Self, ModelError> {
         let generates = task == Task::TextGeneration;
         let (causal, token_bias) = (b.config.boolean(CAUSAL, true)?, b.config.boolean(TOKEN_BIAS, true)?);
         if !causal {
             refuse_generation(b, CAUSAL, task)?;
         }
+        const TIED: &str = "tie_word_embeddings";
+        let tied = b.config.get(TIED).map(|_| b.config.boolean(TIED, false)).transpose()?;
+        let padding = padding(b, vocabulary);
         let past = if generates { Dim::symbol(PAST) } else { Dim::constant(0) };
         let input_ids = b.input(names::INPUT_IDS, vocabulary.signed())?;
         let keys = past.checked_add(&Dim::symbol(SEQUENCE)).unwrap_or_default();
         let attention_mask = b.ids(names::ATTENTION_MASK, [Dim::symbol(BATCH), keys], 2);
         let position_ids = match source {
             Positions::Given | Positions::GivenOrCounted if generates => {
-                b.input(names::POSITION_IDS, positions.signed())?
+                let end = positions.unwrap_or(Size::derived(MAX_SIZE, "no longest text"));
+                b.input(names::POSITION_IDS, end.signed())?
             }
             Positions::Counted if generates => counted(b, attention_mask, past)?,
             Positions::GivenOrCounted => counted(b, attention_mask, past)?,
@@ -116,12 +129,14 @@ impl Decoder {
             task,
             vocabulary,
             positions,
-            heads,
+            attention_mask,
             mask,
             causal,
             wider,
             token_bias,
-            present: Vec::new(),
+            tied,
+            padding,
+            keys: Vec::new(),
         })
     }
 
@@ -143,7 +158,7 @@ impl Decoder {
         tied: bool,
         bias: bool,
     ) -> Result<ValueId, ModelError> {
-        let tied = b.config.boolean("tie_word_embeddings", tied)?;
+        let tied = self.tied.unwrap_or(tied);
         let weight = heads::vocabulary_weight(b, HEAD, embeddings, tied, [self.vocabulary, hidden])?;
         let bias = if bias { Some(b.weight(&[&format!("{HEAD}.bias")], &[self.vocabulary])?) } else { None };
         b.emit(Linear::new(x, weight, bias), HEAD)
@@ -159,8 +174,7 @@ impl Decoder {
         tokens: Classifier,
         score: impl FnOnce(&Self, &mut Builder<'_>, ValueId) -> Result<ValueId, ModelError>,
     ) -> Result<Properties, ModelError> {
-        let pad_token_id = padding(b, self.vocabulary);
-        let (max_positions, vocab_size) = (Some(self.positions.value), Some(self.vocabulary.value));
+        let properties = self.properties();
         if self.task != Task::TextGeneration {
             b.tensors.leave(HEAD);
         }
@@ -168,7 +182,7 @@ impl Decoder {
             Task::TextGeneration => {
                 let logits = score(&self, b, x)?;
                 b.give(names::LOGITS, logits);
-                for (layer, values) in self.present.into_iter().enumerate() {
+                for (layer, values) in self.keys.into_iter().enumerate() {
                     for ((name, role), value) in CacheOf::Model.present(layer).into_iter().zip(values) {
                         b.output(&name, role, value);
                     }
@@ -176,7 +190,7 @@ impl Decoder {
             }
             Task::FeatureExtraction => b.give(names::HIDDEN, x),
             Task::TextClassification => {
-                let x = pooling::last_token(b, x, self.input_ids, self.mask, pad_token_id, "last_token")?;
+                let x = self.last_token(b, x)?;
                 heads::classify_without_bias(b, hidden, x, SCORE)?;
             }
             Task::TokenClassification => match tokens {
@@ -194,7 +208,22 @@ impl Decoder {
                 unreachable!("{}", heads::NO_HEAD)
             }
         }
-        Ok(Properties { max_positions, vocab_size, pad_token_id, ..Properties::default() })
+        Ok(properties)
+    }
+
+    /// The last token of each text that is no padding: [batch_size, sequence_length, hidden] to [batch_size, hidden].
+    pub(crate) fn last_token(&self, b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, ModelError> {
+        pooling::last_token(b, x, self.input_ids, self.mask, self.padding, "last_token")
+    }
+
+    /// The properties that callers need.
+    pub(crate) fn properties(&self) -> Properties {
+        Properties {
+            max_positions: self.positions.map(|size| size.value),
+            vocab_size: Some(self.vocabulary.value),
+            pad_token_id: self.padding,
+            ..Properties::default()
+        }
     }
 }
 
@@ -237,10 +266,12 @@ impl Text for Decoder {
         &mut self,
         b: &mut Builder<'_>,
         qkv: [ValueId; 3],
+        heads: Heads,
         scores: Scores,
         module: &str,
     ) -> Result<ValueId, ModelError> {
         if self.task != Task::TextGeneration {
+            self.keys.push([qkv[1], qkv[2]]);
             let scores = Scores { window: scores.window.map(|window| window + self.wider), ..scores };
             if let Some(sinks) = scores.sinks {
                 if !self.causal {
@@ -250,18 +281,18 @@ impl Text for Decoder {
                     )));
                 }
                 let keys = Keys { past: None, mask: self.mask };
-                return Ok(sinks::attend(b, qkv, keys, self.heads, scores, sinks, module)?[0]);
+                return Ok(sinks::attend(b, qkv, keys, heads, scores, sinks, module)?[0]);
             }
             let causal = Flag(self.causal);
-            return b.emit(Attention { causal, ..attention(qkv, self.heads, scores, self.mask) }, module);
+            return b.emit(Attention { causal, ..attention(qkv, heads, scores, self.mask) }, module);
         }
-        let heads = Dim::from(self.heads.keys.signed());
-        let sizes = [qkv[1], qkv[2]].map(|x| b.graph.ty(x).shape[2].exact_div(&heads).unwrap_or_default());
-        let [past_key, past_value] = self.past(b, &heads, sizes);
+        let count = Dim::from(heads.keys.signed());
+        let sizes = [qkv[1], qkv[2]].map(|x| b.graph.ty(x).shape[2].exact_div(&count).unwrap_or_default());
+        let [past_key, past_value] = self.past(b, &count, sizes);
         if let Some(sinks) = scores.sinks {
             let all = Keys { past: Some([past_key, past_value]), mask: self.mask };
-            let [result, key, value] = sinks::attend(b, qkv, all, self.heads, scores, sinks, module)?;
-            self.present.push([key, value]);
+            let [result, key, value] = sinks::attend(b, qkv, all, heads, scores, sinks, module)?;
+            self.keys.push([key, value]);
             return Ok(result);
         }
         let attention = Attention {
@@ -269,15 +300,29 @@ impl Text for Decoder {
             past_value: Some(past_value),
             causal: Flag(true),
             present: Flag(true),
-            ..attention(qkv, self.heads, scores, self.mask)
+            ..attention(qkv, heads, scores, self.mask)
         };
         match b.emit_all(attention, module)?[..] {
             [result, key, value] => {
-                self.present.push([key, value]);
+                self.keys.push([key, value]);
                 Ok(result)
             }
             _ => unreachable!("attention has its keys and values as results"),
         }
+    }
+
+    fn attend_to_layer(
+        &mut self,
+        b: &mut Builder<'_>,
+        q: ValueId,
+        layer: usize,
+        heads: Heads,
+        scores: Scores,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        let [k, v] = self.keys[layer];
+        let scores = Scores { window: scores.window.map(|window| window + self.wider), ..scores };
+        self.attend_all(b, [q, k, v], heads, scores, module)
     }
 
     fn caches_latents(&self, b: &mut Builder<'_>) -> bool {
@@ -292,7 +337,7 @@ impl Text for Decoder {
             b.emit(Concat { parts: vec![past[at], new[at]], axis: 2 }, &format!("{module}.{name}"))
         };
         let all = [join(0, "present.key")?, join(1, "present.value")?];
-        self.present.push(all);
+        self.keys.push(all);
         Ok(all)
     }
 
@@ -311,7 +356,7 @@ impl Text for Decoder {
 impl Decoder {
     /// The inputs of what the cache of the next layer has, of so many heads of these sizes.
     fn past(&self, b: &mut Builder<'_>, heads: &Dim, [key, value]: [Dim; 2]) -> [ValueId; 2] {
-        let [first, second] = CacheOf::Model.past(self.present.len());
+        let [first, second] = CacheOf::Model.past(self.keys.len());
         let mut add = |(name, role): (String, _), size| {
             b.floats(&name, role, [Dim::symbol(BATCH), heads.clone(), Dim::symbol(PAST), size])
         };

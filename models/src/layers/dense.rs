@@ -1,7 +1,7 @@
 //! Projections of features, with all inputs of each output or with those of a group only.
 
-use planish_ir::ops::MatMul;
-use planish_ir::{Dim, ValueId};
+use planish_ir::ops::{MatMul, Reshape, Transpose};
+use planish_ir::{Dim, Shape, ValueId};
 
 use crate::ModelError;
 use crate::checkpoint::config::{Config, Size};
@@ -86,4 +86,21 @@ fn shares<const N: usize>(config: &Config<'_>, sizes: [Size; N], groups: Size) -
         Some(size) => Err(config.error(format!("{size} is not divisible by {groups}"))),
         None => Ok(sizes.map(|size| Size::derived(size.value / groups.value, size.key))),
     }
+}
+
+/// The rows of a weight, which are those of [groups, 3, size], in the order of [3, groups, size].
+pub(crate) fn by_kind(
+    b: &mut Builder<'_>,
+    stored: ValueId,
+    rows: &[Dim; 3],
+    shape: &[Size],
+    name: &str,
+) -> Result<ValueId, ModelError> {
+    let columns: Vec<Dim> = shape.iter().skip(1).map(|size| size.signed().into()).collect();
+    let by_head = Shape::new(rows.iter().chain(&columns).cloned());
+    let by_head = b.emit(Reshape { x: stored, shape: by_head }, &format!("{name}.by_head"))?;
+    let perm = [1, 0].into_iter().chain(2..rows.len() + columns.len()).collect();
+    let by_kind = b.emit(Transpose { x: by_head, perm }, &format!("{name}.by_kind"))?;
+    let shape = Shape::new(shape.iter().map(|size| size.signed().into()));
+    b.emit(Reshape { x: by_kind, shape }, &format!("{name}.ordered"))
 }

@@ -116,17 +116,18 @@ pub(crate) fn mask(b: &mut Builder<'_>, attention_mask: ValueId) -> Result<Value
 pub(crate) struct TextEncoder {
     /// i64[batch_size, sequence_length].
     pub(crate) input_ids: ValueId,
-    heads: Heads,
     /// bool[batch_size, sequence_length].
     pub(crate) mask: ValueId,
+    /// Keys and values of each layer so far.
+    keys: Vec<[ValueId; 2]>,
 }
 
 impl TextEncoder {
     /// Adds the inputs `input_ids` and `attention_mask`.
-    pub(crate) fn new(b: &mut Builder<'_>, vocabulary: Size, heads: Heads) -> Result<Self, ModelError> {
+    pub(crate) fn new(b: &mut Builder<'_>, vocabulary: Size) -> Result<Self, ModelError> {
         let input_ids = b.input(names::INPUT_IDS, vocabulary.signed())?;
         let attention_mask = b.input(names::ATTENTION_MASK, 2)?;
-        Ok(Self { input_ids, heads, mask: mask(b, attention_mask)? })
+        Ok(Self { input_ids, mask: mask(b, attention_mask)?, keys: Vec::new() })
     }
 }
 
@@ -135,10 +136,25 @@ impl Text for TextEncoder {
         &mut self,
         b: &mut Builder<'_>,
         qkv: [ValueId; 3],
+        heads: Heads,
         scores: Scores,
         module: &str,
     ) -> Result<ValueId, ModelError> {
-        b.emit(attention(qkv, self.heads, scores, self.mask), module)
+        self.keys.push([qkv[1], qkv[2]]);
+        b.emit(attention(qkv, heads, scores, self.mask), module)
+    }
+
+    fn attend_to_layer(
+        &mut self,
+        b: &mut Builder<'_>,
+        q: ValueId,
+        layer: usize,
+        heads: Heads,
+        scores: Scores,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        let [k, v] = self.keys[layer];
+        b.emit(attention([q, k, v], heads, scores, self.mask), module)
     }
 
     fn caches_latents(&self, _: &mut Builder<'_>) -> bool {

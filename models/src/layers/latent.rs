@@ -253,7 +253,7 @@ impl Latent {
         };
         let (q, k) = (joined(still, turning, "q")?, joined(k_still, k_turning, "k")?);
         let v = b.reshape(v, tokens(b, &[self.value_features(heads)]), &at("v.all"))?;
-        text.attend(b, [q, k, v], Scores::scaled(s.scale), module)
+        text.attend(b, [q, k, v], s.heads, Scores::scaled(s.scale), module)
     }
 
     /// The rows of a projection in the order in which pairs are halves of what turns, where they are stored as neighbours: of each

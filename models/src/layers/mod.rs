@@ -1,6 +1,7 @@
 //! The building blocks of architectures: blocks, heads, positions and the like.
 
 pub(crate) mod activation;
+pub(crate) mod alibi;
 pub(crate) mod attention;
 pub(crate) mod blocks;
 pub(crate) mod builder;
@@ -19,3 +20,4 @@ pub(crate) mod seq2seq;
 pub(crate) mod sinks;
 pub(crate) mod sinusoidal;
 pub(crate) mod windows;
+pub(crate) mod xielu;

@@ -1,6 +1,7 @@
 //! Normalization of features.
 
 use planish_ir::ValueId;
+use planish_ir::ops::{LayerNorm, Real};
 
 use crate::ModelError;
 use crate::checkpoint::config::Size;
@@ -15,6 +16,8 @@ pub(crate) enum Norm {
     RmsAroundOne,
     /// Layer normalization with a weight, and with or without a bias.
     Layer { bias: bool },
+    /// Layer normalization with neither.
+    Plain,
     /// Layer normalization with a weight that the checkpoint stores less 1, and a bias.
     LayerAroundOne,
 }
@@ -32,6 +35,10 @@ impl Norm {
         match self {
             Norm::Rms => b.rms_norm(x, module, size, eps),
             Norm::RmsAroundOne => b.rms_norm_around_one(x, module, size, eps),
+            Norm::Plain => {
+                let weight = b.ones(&format!("{module}.ones"), size);
+                b.emit(LayerNorm { x, weight, bias: None, eps: Real(eps) }, module)
+            }
             Norm::Layer { bias: true } => b.layer_norm(x, module, size, eps),
             Norm::Layer { bias: false } => b.layer_norm_without_bias(x, module, size, eps),
             Norm::LayerAroundOne => b.layer_norm_around_one(x, module, size, eps),

@@ -67,6 +67,11 @@ impl Windows {
         Self { size, slides: vec![true; layers.value] }
     }
 
+    /// Windows of a size, in these layers.
+    pub(crate) fn in_layers(size: usize, slides: Vec<bool>) -> Self {
+        Self { size: Some(size), slides }
+    }
+
     /// The window of a layer.
     pub(crate) fn of(&self, layer: usize) -> Option<usize> {
         self.size.filter(|_| self.slides.get(layer).copied().unwrap_or(false))

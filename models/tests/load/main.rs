@@ -13,6 +13,7 @@ mod authors;
 mod checkpoints;
 mod configs;
 mod decoders;
+mod dense_decoders;
 mod encoder_heads;
 mod experts;
 mod fuzz;

@@ -45,7 +45,7 @@ fn quantized_weights() {
 fn an_architecture_that_is_not_there_has_a_route() {
     let refused = |model_type: &str| Draft::of("mistral").with("model_type", json!(model_type)).error(LENIENT);
     let route = ["torch.onnx.export", "optimum-cli export onnx", "`planish compile DIR/model.onnx`"];
-    assert_says(&refused("ministral"), &[&["the nearest name is mistral"], &route[..]].concat());
+    assert_says(&refused("mistral4"), &[&["the nearest name is mistral"], &route[..]].concat());
     assert_says(&refused("qwen2_vl"), &[&["the nearest name is qwen2;"], &route[..]].concat());
     let other = refused("mamba");
     assert_says(&other, &route);

@@ -227,13 +227,13 @@ fn a_part_of_each_head_is_refused_where_the_reference_ignores_it() {
 fn rotary_embeddings_that_are_not_known_are_refused_by_name() {
     // What early versions of Phi-3 call longrope is "su".
     for (name, kinds) in [
-        ("llama", &["proportional", "su", "ntk"][..]),
-        ("mistral", &["proportional", "su", "ntk"]),
-        ("qwen2", &["proportional", "su", "ntk"]),
-        ("phi3", &["proportional", "ntk"]),
+        ("llama", &["axial", "su", "ntk"][..]),
+        ("mistral", &["axial", "su", "ntk"]),
+        ("qwen2", &["axial", "su", "ntk"]),
+        ("phi3", &["axial", "ntk"]),
     ] {
         for &kind in kinds {
-            let parts = [kind, "not supported", "default, linear, dynamic, yarn, longrope, llama3"];
+            let parts = [kind, "not supported", "default, linear, dynamic, yarn, longrope, llama3, proportional"];
             assert_refused(name, "rope_parameters", json!({"rope_type": kind, "factor": 2.0}), &parts);
             let old = Draft::of(name).without("rope_parameters").with("rope_scaling", json!({"type": kind}));
             assert_says(&old.error(LENIENT), &[&["`rope_scaling`"], &parts[..]].concat());

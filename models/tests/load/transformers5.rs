@@ -59,7 +59,8 @@ fn as_transformers_4(name: &str) -> Draft {
 
 #[test]
 fn configurations_of_both_versions_mean_the_same() {
-    for name in goldens() {
+    // Transformers 4 has no Gemma 4.
+    for name in goldens().into_iter().filter(|name| name != "gemma4") {
         assert_same(&as_transformers_4(&name), &name);
     }
 }

@@ -3,7 +3,8 @@
 use planish_ir::ValueId;
 use planish_ir::ops::{Binary, BinaryKind, Split};
 
-use super::settings::{FeedForward, Settings};
+use super::forms::FeedForward;
+use super::settings::Settings;
 use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::Builder;
@@ -18,7 +19,7 @@ pub(super) fn apply(
 ) -> Result<ValueId, ModelError> {
     match s.experts.as_ref().filter(|mixture| mixture.is_in(layer)) {
         Some(mixture) => mixture.apply(b, s, x, layer, module),
-        None => dense(b, s, x, s.intermediate, module),
+        None => dense(b, s, x, s.intermediate_of(layer), module),
     }
 }
 
@@ -47,6 +48,7 @@ pub(crate) fn dense(
                 _ => unreachable!("a split has as many results as sizes"),
             }
         }
+        FeedForward::Own(apply) => return apply(b, s, x, module),
         FeedForward::Plain { up, down } => (b.projection(x, &at(up), inner, bias)?, None, down),
     };
     let mut x = s.activation.apply(b, gate, &at("act_fn"))?;

@@ -1,50 +1,130 @@
 //! The layers that Llama and related models share: attention with rotary embedding over projections to queries, keys and
 //! values, and a feed-forward, with norms around them. Decoders and encoders have the same.
 
+mod attention;
 pub(crate) mod feed_forward;
+mod forms;
+mod layer_inputs;
 mod settings;
 
-use planish_ir::ops::{Binary, BinaryKind, Concat, LayerNorm, Real, Split, Unary, UnaryKind};
-use planish_ir::{DType, Dim, Origin, ValueId, Weight};
+use planish_ir::ops::{Binary, BinaryKind, Embedding, Unary, UnaryKind};
+use planish_ir::{DType, Origin, ValueId};
 
-pub(crate) use self::settings::{
-    Around, Defaults, EmbeddingScale, Factor, FeedForward, HeadNorms, HeadWeights, KEYS, Projections, Settings,
+pub(crate) use self::forms::{
+    Around, EmbeddingScale, Factor, FeedForward, Growth, HeadNorms, HeadWeights, LayerInputs, Places, Projections,
 };
+pub(crate) use self::settings::{Defaults, KEYS, KEYS_WITHOUT_LENGTH, Settings};
 use crate::architecture::Properties;
 use crate::checkpoint::config::Size;
-use crate::layers::attention::{Scores, Text};
-use crate::layers::builder::{Builder, SEQUENCE};
-use crate::layers::decoder::{Classifier, Decoder};
+use crate::layers::attention::{Heads, Text};
+use crate::layers::builder::Builder;
+use crate::layers::decoder::Decoder;
 use crate::layers::encoder::{self, TextEncoder};
 use crate::layers::rope::{self, Angles, Rope};
+use crate::layers::sinusoidal;
 use crate::{ModelError, Task};
-
-const QUERY_FEATURES: &str = "num_attention_heads * head_dim";
-const KEY_FEATURES: &str = "num_key_value_heads * head_dim";
 
 /// A whole decoder, with the outputs of a task.
 pub(crate) fn decoder(b: &mut Builder<'_>, s: &Settings, task: Task) -> Result<Properties, ModelError> {
-    let ropes = Ropes::read(b, s)?;
-    let mut decoder = Decoder::new(b, task, s.vocabulary, ropes.longest(), s.position_source, s.heads)?;
-    if let Some(key) = s.both_sides {
-        decoder.sees_both_sides(b, key)?;
-    }
-    let positions = decoder.position_ids;
-    let mut blocks = Blocks { s, angles: ropes.angles(b, positions)?, text: decoder };
-    let x = embed(b, s, blocks.text.input_ids)?;
-    let x = blocks.layers(b, x)?;
-    let properties = blocks.text.finish(b, x, s.hidden, Classifier::Generic, |decoder, b, x| {
+    let decoded = decode(b, s, task)?;
+    let tied = |decoder: &Decoder, b: &mut Builder<'_>, x| {
         let embeddings = format!("{}.weight", s.names.embeddings);
         let logits = decoder.logits(b, x, s.hidden, &embeddings, s.tied, s.logit_bias)?;
         let logits = scaled(b, logits, s.logit_factor, "lm_head")?;
         s.logit_cap.map_or(Ok(logits), |(cap, key)| capped(b, logits, cap, key))
-    })?;
+    };
+    decoded.finish(b, s, tied)
+}
+
+/// The layers of a decoder, and what they give.
+pub(crate) struct Decoded {
+    pub(crate) decoder: Decoder,
+    /// [batch_size, sequence_length, hidden].
+    pub(crate) hidden: ValueId,
+    recompute_at: Option<usize>,
+    frequencies_change_at: Option<usize>,
+}
+
+impl Decoded {
+    /// Adds the outputs of the task. `score` makes scores of the vocabulary of what the layers give.
+    pub(crate) fn finish(
+        self,
+        b: &mut Builder<'_>,
+        s: &Settings,
+        score: impl FnOnce(&Decoder, &mut Builder<'_>, ValueId) -> Result<ValueId, ModelError>,
+    ) -> Result<Properties, ModelError> {
+        let Self { decoder, hidden, recompute_at, frequencies_change_at } = self;
+        let properties = decoder.finish(b, hidden, s.hidden, s.token_classifier, score)?;
+        Ok(Properties { recompute_at, frequencies_change_at, ..properties })
+    }
+
+    /// The properties that callers need.
+    pub(crate) fn properties(&self) -> Properties {
+        let (recompute_at, frequencies_change_at) = (self.recompute_at, self.frequencies_change_at);
+        Properties { recompute_at, frequencies_change_at, ..self.decoder.properties() }
+    }
+}
+
+/// A decoder without the outputs of its task.
+pub(crate) fn decode(b: &mut Builder<'_>, s: &Settings, task: Task) -> Result<Decoded, ModelError> {
+    let ropes = Ropes::read(b, s)?;
+    let longest = ropes.as_ref().map(Ropes::longest).or(s.positions);
+    let mut decoder = Decoder::new(b, task, s.vocabulary, longest, s.position_source)?;
+    if let Some(key) = s.both_sides {
+        decoder.sees_both_sides(b, key)?;
+    }
+    let positions = decoder.position_ids;
+    let angles = ropes.as_ref().map(|ropes| ropes.angles(b, positions)).transpose()?;
+    let bias = match s.places {
+        Places::Alibi(alibi) => Some(alibi.bias(b, decoder.attention_mask, s.heads.queries)?),
+        _ => None,
+    };
+    let growth = s.growth.map(|growth| growth.factors(b, positions)).transpose()?;
+    let mut x = embed(b, s, decoder.input_ids)?;
+    let layer_inputs = match s.layer_inputs {
+        Some(inputs) => inputs.all(b, s, decoder.input_ids, x)?,
+        None => Vec::new(),
+    };
+    let mut blocks = Blocks { s, angles, bias, growth, layer_inputs, text: decoder };
+    if let Some(places) = vectors_of_places(b, s, positions)? {
+        x = b.add(x, places, "embeddings.add")?;
+    }
+    if let Some(norm) = s.names.embedding_norm {
+        x = blocks.norm(b, x, norm)?;
+    }
+    let hidden = blocks.layers(b, x)?;
     let recomputes = s.rope.recomputes && task == Task::TextGeneration;
-    Ok(Properties {
-        recompute_at: ropes.global.outgrown().filter(|_| recomputes),
-        frequencies_change_at: ropes.frequencies_change_at(),
-        ..properties
+    Ok(Decoded {
+        decoder: blocks.text,
+        hidden,
+        recompute_at: ropes.as_ref().and_then(|ropes| ropes.global.outgrown()).filter(|_| recomputes),
+        frequencies_change_at: ropes.as_ref().and_then(Ropes::frequencies_change_at),
     })
+}
+
+/// The vectors of tables that are added to the embeddings of tokens, where there are some: [batch_size or 1, sequence_length,
+/// hidden].
+fn vectors_of_places(b: &mut Builder<'_>, s: &Settings, position_ids: ValueId) -> Result<Option<ValueId>, ModelError> {
+    let (first, module) = match s.places {
+        Places::Table { module, first } | Places::Sinusoidal { module, first, .. } => (first, module),
+        Places::Rotary | Places::PlainRotary(_) | Places::Alibi(_) => return Ok(None),
+    };
+    let positions = s.positions.map_or(0, |size| size.value);
+    let rows = Size::derived(positions + first, "max_position_embeddings and the rows before");
+    let at = |name: &str| format!("{module}.{name}");
+    let ids = match first {
+        0 => position_ids,
+        first => {
+            let first = b.graph.add_scalar(&at("first"), DType::I64, first as f64);
+            b.add(position_ids, first, &at("rows"))?
+        }
+    };
+    if let Places::Sinusoidal { zero, .. } = s.places {
+        let table = sinusoidal::table_between(b.config, rows, s.hidden, zero)?;
+        let weight = b.graph.add_weight(&at("weight"), table, Origin::Unknown);
+        return b.emit(Embedding { weight, ids }, module).map(Some);
+    }
+    b.embedding(ids, module, rows, s.hidden).map(Some)
 }
 
 /// What the layers of an encoder give.
@@ -63,16 +143,17 @@ pub(crate) fn encoder(
     embed: impl FnOnce(&mut Builder<'_>, ValueId) -> Result<ValueId, ModelError>,
 ) -> Result<Encoded, ModelError> {
     let ropes = Ropes::read(b, s)?;
-    let text = TextEncoder::new(b, s.vocabulary, s.heads)?;
+    let text = TextEncoder::new(b, s.vocabulary)?;
     let positions = encoder::positions(b)?;
-    let mut blocks = Blocks { s, angles: ropes.angles(b, positions)?, text };
+    let angles = ropes.as_ref().map(|ropes| ropes.angles(b, positions)).transpose()?;
+    let mut blocks = Blocks { s, angles, bias: None, growth: None, layer_inputs: Vec::new(), text };
     let x = embed(b, blocks.text.input_ids)?;
     let hidden = blocks.layers(b, x)?;
     let properties = Properties {
-        max_positions: Some(ropes.longest().value),
+        max_positions: ropes.as_ref().map(Ropes::longest).or(s.positions).map(|size| size.value),
         vocab_size: Some(s.vocabulary.value),
         pad_token_id: b.config.any_token("pad_token_id", s.vocabulary),
-        frequencies_change_at: ropes.frequencies_change_at(),
+        frequencies_change_at: ropes.as_ref().and_then(Ropes::frequencies_change_at),
         ..Properties::default()
     };
     Ok(Encoded { hidden, mask: blocks.text.mask, properties })
@@ -86,9 +167,19 @@ struct Ropes {
 }
 
 impl Ropes {
-    fn read(b: &Builder<'_>, s: &Settings) -> Result<Self, ModelError> {
-        let read = |defaults| Rope::read(b.config, s.heads.size, s.positions, defaults);
-        Ok(Self { global: read(s.rope)?, local: s.local_rope.map(read).transpose()? })
+    /// Absent where the model has none.
+    fn read(b: &Builder<'_>, s: &Settings) -> Result<Option<Self>, ModelError> {
+        let Some(positions) = s.positions else { return Ok(None) };
+        match s.places {
+            Places::Rotary => {}
+            Places::PlainRotary(size) => {
+                return Ok(Some(Self { global: Rope::plain(size, positions, 10_000.0), local: None }));
+            }
+            _ => return Ok(None),
+        }
+        let read = |defaults, heads: Heads| Rope::read(b.config, heads.size, positions, defaults);
+        let global = read(s.rope, s.global_heads.unwrap_or(s.heads))?;
+        Ok(Some(Self { global, local: s.local_rope.map(|local| read(local, s.heads)).transpose()? }))
     }
 
     fn longest(&self) -> Size {
@@ -118,13 +209,7 @@ pub(crate) fn embed(b: &mut Builder<'_>, s: &Settings, input_ids: ValueId) -> Re
     let x = b.embedding(input_ids, module, s.vocabulary, s.hidden)?;
     let scale = match s.embedding_scale {
         EmbeddingScale::None | EmbeddingScale::Number(1.0, _) => return Ok(x),
-        EmbeddingScale::Root => {
-            let stored = b.tensors.dtype(&at("weight")).unwrap_or(DType::F32);
-            let root = Weight::numbers(stored, Vec::new(), &[(s.hidden.value as f64).sqrt()]);
-            let root = root.and_then(|root| root.cast(DType::F32));
-            let root = root.unwrap_or_else(|| unreachable!("a scalar is one number"));
-            b.graph.add_weight(&at("embed_scale"), root, Origin::Config("hidden_size".into()))
-        }
+        EmbeddingScale::Root => layer_inputs::root(b, s.hidden, &at("weight"), &at("embed_scale")),
         EmbeddingScale::Number(number, key) => b.number(number, &at("embed_scale"), key),
     };
     b.emit(Binary { kind: BinaryKind::Mul, a: x, b: scale }, &at("mul"))
@@ -134,7 +219,14 @@ pub(crate) fn embed(b: &mut Builder<'_>, s: &Settings, input_ids: ValueId) -> Re
 struct Blocks<'s, T> {
     s: &'s Settings,
     text: T,
-    angles: [Angles; 2],
+    /// For layers without windows and with, where queries and keys turn.
+    angles: Option<[Angles; 2]>,
+    /// What is added to the scores of all layers.
+    bias: Option<ValueId>,
+    /// What queries are multiplied with, [batch_size or 1, sequence_length, 1].
+    growth: Option<ValueId>,
+    /// The vectors of tokens for each layer, [batch_size, sequence_length, size], where there are some.
+    layer_inputs: Vec<ValueId>,
 }
 
 impl<T: Text> Blocks<'_, T> {
@@ -148,13 +240,15 @@ impl<T: Text> Blocks<'_, T> {
 
     fn layer(&mut self, b: &mut Builder<'_>, x: ValueId, layer: usize) -> Result<ValueId, ModelError> {
         let s = self.s;
-        let at = |name: &str| format!("{}.{layer}.{name}", s.names.layers);
+        let path = format!("{}.{layer}", s.names.layers);
+        let at = |name: &str| if name.is_empty() { path.clone() } else { format!("{path}.{name}") };
         // An encoder whose embeddings are normalized may have no norm before its first attention.
         let before = s.attention_norms.before.filter(|_| layer > 0 || !s.first_is_normal);
         let normal = self.norm_of(b, x, before, &at)?;
         let attended = self.attention(b, normal, layer, &at(s.names.attention))?;
         let attended = self.norm_of(b, attended, s.attention_norms.after, &at)?;
-        let sum = self.added(b, attended, x, &at(s.names.attention))?;
+        let residual = if s.residual_is_normal { normal } else { x };
+        let sum = self.added(b, attended, residual, &at(s.names.attention))?;
         let sum = self.norm_of(b, sum, s.attention_norms.sum, &at)?;
 
         let input = if s.parallel { x } else { sum };
@@ -164,8 +258,20 @@ impl<T: Text> Blocks<'_, T> {
         };
         let forward = feed_forward::apply(b, s, input, layer, &at(s.names.feed_forward))?;
         let forward = self.norm_of(b, forward, s.feed_forward_norms.after, &at)?;
-        let sum = self.added(b, forward, sum, &at(s.names.feed_forward))?;
-        self.norm_of(b, sum, s.feed_forward_norms.sum, &at)
+        let residual = if s.residual_is_normal { input } else { sum };
+        let sum = self.added(b, forward, residual, &at(s.names.feed_forward))?;
+        let mut sum = self.norm_of(b, sum, s.feed_forward_norms.sum, &at)?;
+        if let Some(input) = self.layer_inputs.get(layer) {
+            sum = layer_inputs::add(b, s, sum, *input, &path)?;
+        }
+        // Without a weight, it is 1.
+        match s.layer_factor.map(at).filter(|name| b.tensors.contains(name)) {
+            Some(name) => {
+                let factor = b.weight(&[&name], &[Size::derived(1, "a factor")])?;
+                b.binary(BinaryKind::Mul, [sum, factor], &format!("{path}.scaled"))
+            }
+            None => Ok(sum),
+        }
     }
 
     /// The norm of a name, where there is one.
@@ -188,125 +294,6 @@ impl<T: Text> Blocks<'_, T> {
         let result = scaled(b, result, self.s.residual_factor, module)?;
         b.add(result, x, &format!("{module}.add"))
     }
-
-    fn attention(
-        &mut self,
-        b: &mut Builder<'_>,
-        x: ValueId,
-        layer: usize,
-        module: &str,
-    ) -> Result<ValueId, ModelError> {
-        let s = self.s;
-        let at = |name: &str| format!("{module}.{name}");
-        let window = s.windows.of(layer);
-        let angles = self.angles[usize::from(window.is_some())];
-        if let Some(latent) = &s.latent {
-            return latent.attend(b, s, &mut self.text, x, angles, module);
-        }
-        let [mut q, mut k, mut v] = self.projections(b, x, module)?;
-        if !s.norms_rotated {
-            [q, k] = self.head_norms(b, [q, k], module)?;
-        }
-        if let Some((most, key)) = s.clip {
-            [q, k, v] = clipped(b, [q, k, v], most, key, module)?;
-        }
-        if !s.unrotated.get(layer).copied().unwrap_or(false) {
-            q = angles.rotate(b, q, s.heads.queries, s.interleaved, &at("rotary_q"))?;
-            k = angles.rotate(b, k, s.heads.keys, s.interleaved, &at("rotary_k"))?;
-        }
-        if s.norms_rotated {
-            [q, k] = self.head_norms(b, [q, k], module)?;
-        }
-        let sinks = s.sinks.map(|name| b.weight(&[&at(name)], &[s.heads.queries])).transpose()?;
-        let scores = Scores { scale: s.scale, window, softcap: s.softcap, sinks };
-        let attended = self.text.attend(b, [q, k, v], scores, module)?;
-        let shape = [s.hidden, self.features(s.heads.queries, QUERY_FEATURES)];
-        b.projection(attended, &at(s.names.output), shape, s.output_bias)
-    }
-
-    /// The features of some heads side by side.
-    fn features(&self, heads: Size, key: &'static str) -> Size {
-        Size::derived(heads.value * self.s.heads.size.value, key)
-    }
-
-    /// Queries, keys and values.
-    fn projections(&self, b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<[ValueId; 3], ModelError> {
-        let s = self.s;
-        let at = |name: &str| format!("{module}.{name}");
-        let (queries, keys) =
-            (self.features(s.heads.queries, QUERY_FEATURES), self.features(s.heads.keys, KEY_FEATURES));
-        let Projections::Packed(name) = s.projections else {
-            let q = b.projection(x, &at("q_proj"), [queries, s.hidden], s.input_bias)?;
-            let k = b.projection(x, &at("k_proj"), [keys, s.hidden], s.input_bias)?;
-            let v = b.projection(x, &at("v_proj"), [keys, s.hidden], s.input_bias)?;
-            return Ok([q, k, v]);
-        };
-        let key = "(num_attention_heads + 2 * num_key_value_heads) * head_dim";
-        let all = Size::derived(queries.value + 2 * keys.value, key);
-        let packed = b.projection(x, &at(name), [all, s.hidden], s.input_bias)?;
-        let split = Split { x: packed, axis: 2, sizes: vec![queries.value, keys.value, keys.value] };
-        match b.emit_all(split, &at("split"))?[..] {
-            [q, k, v] => Ok([q, k, v]),
-            _ => unreachable!("a split has as many results as sizes"),
-        }
-    }
-
-    /// Normalization of the heads of queries and keys.
-    fn head_norms(&self, b: &mut Builder<'_>, [q, k]: [ValueId; 2], module: &str) -> Result<[ValueId; 2], ModelError> {
-        let (s, at) = (self.s, |name: &str| format!("{module}.{name}"));
-        let [query_norm, key_norm] = s.names.head_norms;
-        let q = self.head_norm(b, q, s.heads.queries, &at(query_norm))?;
-        Ok([q, self.head_norm(b, k, s.heads.keys, &at(key_norm))?])
-    }
-
-    /// Normalization of some heads that are side by side.
-    fn head_norm(&self, b: &mut Builder<'_>, x: ValueId, heads: Size, module: &str) -> Result<ValueId, ModelError> {
-        let (s, features) = (self.s, self.features(heads, QUERY_FEATURES));
-        let at = |name: &str| format!("{module}.{name}");
-        match s.head_norms {
-            HeadNorms::None => return Ok(x),
-            HeadNorms::Whole => return s.norm.apply(b, x, module, features, s.eps),
-            HeadNorms::Each | HeadNorms::Apart(_) => {}
-        }
-        let tokens = [b.texts(), Dim::symbol(SEQUENCE)];
-        let shape = |last: &[Size]| {
-            let last: Vec<Dim> = last.iter().map(|size| Dim::constant(size.signed())).collect();
-            tokens.clone().into_iter().chain(last)
-        };
-        let apart = b.reshape(x, shape(&[heads, s.heads.size]), &at("split"))?;
-        let normal = match s.head_norms {
-            HeadNorms::Apart(stored) => {
-                let ones = Weight::numbers(DType::F32, vec![s.heads.size.value], &vec![1.0; s.heads.size.value]);
-                let ones = ones.unwrap_or_else(|| unreachable!("there are as many numbers as the shape says"));
-                let weight = b.graph.add_weight(&at("ones"), ones, Origin::Unknown);
-                let normal = b.emit(LayerNorm { x: apart, weight, bias: None, eps: Real(s.eps) }, &at("normal"))?;
-                let weights = self.head_weights(b, heads, stored, module)?;
-                b.binary(BinaryKind::Mul, [normal, weights], module)?
-            }
-            _ => s.norm.apply(b, apart, module, s.heads.size, s.eps)?,
-        };
-        b.reshape(normal, shape(&[features]), &at("merge"))
-    }
-
-    /// The weights of the norms of some heads, [heads, size].
-    fn head_weights(
-        &self,
-        b: &mut Builder<'_>,
-        heads: Size,
-        stored: HeadWeights,
-        module: &str,
-    ) -> Result<ValueId, ModelError> {
-        let size = self.s.heads.size;
-        match stored {
-            HeadWeights::Together => b.weight(&[&format!("{module}.weight")], &[heads, size]),
-            HeadWeights::Listed => {
-                let one = |head| b.weight(&[&format!("{module}.norms.{head}.weight")], &[size]);
-                let parts = (0..heads.value).map(one).collect::<Result<Vec<_>, _>>()?;
-                let all = b.emit(Concat { parts, axis: 0 }, &format!("{module}.norms"))?;
-                b.reshape(all, [heads, size].map(|size| Dim::constant(size.signed())), &format!("{module}.by_head"))
-            }
-        }
-    }
 }
 
 /// A value times a factor, where there is one other than 1.
@@ -314,22 +301,6 @@ fn scaled(b: &mut Builder<'_>, x: ValueId, factor: Factor, module: &str) -> Resu
     let Some((factor, key)) = factor.filter(|(factor, _)| *factor != 1.0) else { return Ok(x) };
     let factor = b.number(factor, &format!("{module}.factor"), key);
     b.emit(Binary { kind: BinaryKind::Mul, a: x, b: factor }, &format!("{module}.scaled"))
-}
-
-/// Queries, keys and values limited to `-most` to `most`.
-fn clipped(
-    b: &mut Builder<'_>,
-    qkv: [ValueId; 3],
-    most: f64,
-    key: &str,
-    module: &str,
-) -> Result<[ValueId; 3], ModelError> {
-    let mut clip = |x, name: &str| {
-        let below = b.with_number(BinaryKind::Min, x, most, &format!("{module}.{name}.min"), key)?;
-        b.with_number(BinaryKind::Max, below, -most, &format!("{module}.{name}.clip"), key)
-    };
-    let [q, k, v] = qkv;
-    Ok([clip(q, "q")?, clip(k, "k")?, clip(v, "v")?])
 }
 
 /// `cap * tanh(logits / cap)`.

@@ -1,11 +1,14 @@
 //! What the models of the family have in common, and in what they differ.
 
+use super::forms::{
+    Around, EmbeddingScale, Factor, FeedForward, Growth, HeadNorms, LayerInputs, Names, Places, Projections,
+};
 use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::activation::Activation;
 use crate::layers::attention::Heads;
 use crate::layers::builder::Builder;
-use crate::layers::decoder::Positions;
+use crate::layers::decoder::{Classifier, Positions};
 use crate::layers::experts::Mixture;
 use crate::layers::heads::HeadSizes;
 use crate::layers::latent::Latent;
@@ -18,19 +21,24 @@ pub(crate) const KEYS: &[&str] = &[
     "head_dim",
     "hidden_size",
     "intermediate_size",
-    "max_position_embeddings",
     "num_attention_heads",
     "num_hidden_layers",
     "num_key_value_heads",
     "vocab_size",
+    "max_position_embeddings",
 ];
+
+/// The same of models whose texts have no longest length.
+pub(crate) const KEYS_WITHOUT_LENGTH: &[&str] = KEYS.split_at(KEYS.len() - 1).0;
 
 /// The defaults of a configuration.
 pub(crate) struct Defaults {
     pub(crate) vocab_size: usize,
-    pub(crate) max_position_embeddings: usize,
+    /// Absent where the configuration does not bound the length of texts.
+    pub(crate) max_position_embeddings: Option<usize>,
     pub(crate) hidden_size: usize,
-    pub(crate) intermediate_size: usize,
+    /// Four times `hidden_size` where neither the configuration nor this says it.
+    pub(crate) intermediate_size: Option<usize>,
     pub(crate) num_hidden_layers: usize,
     pub(crate) num_attention_heads: usize,
     /// As many as of queries where absent.
@@ -39,7 +47,9 @@ pub(crate) struct Defaults {
     pub(crate) head_dim: Option<usize>,
     /// The key of the activation function, and its name.
     pub(crate) activation: (&'static str, &'static str),
-    /// The key of what norms add to the mean square or the variance, and its value.
+    /// The activation function, where no key names it.
+    pub(crate) fixed_activation: Option<Activation>,
+    /// The key of what norms add to the mean square or the variance, and its value. Without a key it is always that.
     pub(crate) eps: (&'static str, f64),
 }
 
@@ -47,127 +57,45 @@ impl Defaults {
     /// The values of Llama, from which related models name the differences.
     pub(crate) const LLAMA: Self = Self {
         vocab_size: 32000,
-        max_position_embeddings: 2048,
+        max_position_embeddings: Some(2048),
         hidden_size: 4096,
-        intermediate_size: 11008,
+        intermediate_size: Some(11008),
         num_hidden_layers: 32,
         num_attention_heads: 32,
         num_key_value_heads: None,
         head_dim: None,
         activation: ("hidden_act", "silu"),
+        fixed_activation: None,
         eps: ("rms_norm_eps", 1e-6),
     };
-}
-
-/// The modules that project to queries, keys and values.
-#[derive(Clone, Copy)]
-pub(crate) enum Projections {
-    /// `q_proj`, `k_proj` and `v_proj`.
-    Apart,
-    /// One of this name, whose result is queries, keys and values side by side.
-    Packed(&'static str),
-}
-
-/// The modules of the feed-forward.
-#[derive(Clone, Copy)]
-pub(crate) enum FeedForward {
-    /// `down(activation(gate(x)) * up(x))`.
-    Gated { gate: &'static str, up: &'static str, down: &'static str },
-    /// `down(activation(a) * b)`, where `both` gives `a` and `b` side by side, or `b` and `a` where the gate is `last`.
-    Packed { both: &'static str, last: bool, down: &'static str },
-    /// `down(activation(up(x)))`.
-    Plain { up: &'static str, down: &'static str },
-}
-
-/// The norms of queries and keys before they are rotated.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HeadNorms {
-    None,
-    /// Of each head, with one weight for all heads.
-    Each,
-    /// Of each head, with a weight for each head and without a bias.
-    Apart(HeadWeights),
-    /// Of all heads as one.
-    Whole,
-}
-
-/// How the weights of norms of heads are stored.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HeadWeights {
-    /// In one tensor, [heads, size].
-    Together,
-    /// Each in a module of a list `norms`.
-    Listed,
-}
-
-/// The norms around attention or feed-forward, by the names of their modules in a layer.
-#[derive(Clone, Copy)]
-pub(crate) struct Around {
-    pub(crate) before: Option<&'static str>,
-    /// Of the result, before it is added to the input.
-    pub(crate) after: Option<&'static str>,
-    /// Of the sum of result and input.
-    pub(crate) sum: Option<&'static str>,
-}
-
-impl Around {
-    const NONE: Self = Self { before: None, after: None, sum: None };
-
-    pub(crate) const fn before(name: &'static str) -> Self {
-        Self { before: Some(name), ..Self::NONE }
-    }
-
-    pub(crate) const fn after(name: &'static str) -> Self {
-        Self { after: Some(name), ..Self::NONE }
-    }
-
-    pub(crate) const fn before_and_after(before: &'static str, after: &'static str) -> Self {
-        Self { before: Some(before), after: Some(after), ..Self::NONE }
-    }
-
-    pub(crate) const fn sum(name: &'static str) -> Self {
-        Self { sum: Some(name), ..Self::NONE }
-    }
-}
-
-/// The names of modules.
-#[derive(Clone, Copy)]
-pub(crate) struct Names {
-    pub(crate) embeddings: &'static str,
-    /// The list of layers.
-    pub(crate) layers: &'static str,
-    pub(crate) attention: &'static str,
-    /// In the attention, the projection of what it gives.
-    pub(crate) output: &'static str,
-    /// In the attention, the norms of queries and of keys.
-    pub(crate) head_norms: [&'static str; 2],
-    pub(crate) feed_forward: &'static str,
-    /// The norm of what the last layer gives.
-    pub(crate) final_norm: Option<&'static str>,
-}
-
-/// A number that a result is multiplied with, and the key that gives it.
-pub(crate) type Factor = Option<(f64, &'static str)>;
-
-/// What the embeddings of tokens are multiplied with.
-#[derive(Clone, Copy)]
-pub(crate) enum EmbeddingScale {
-    None,
-    /// The square root of the hidden size, which the transformers library rounds to the element type of the checkpoint.
-    Root,
-    Number(f64, &'static str),
 }
 
 /// A model of the family.
 pub(crate) struct Settings {
     pub(crate) names: Names,
     pub(crate) vocabulary: Size,
-    pub(crate) positions: Size,
+    /// Absent where the configuration does not bound the length of texts.
+    pub(crate) positions: Option<Size>,
+    pub(crate) places: Places,
     pub(crate) position_source: Positions,
     pub(crate) hidden: Size,
     pub(crate) intermediate: Size,
     pub(crate) layers: Size,
     pub(crate) heads: Heads,
+    /// The heads of layers without windows, where they are others.
+    pub(crate) global_heads: Option<Heads>,
+    /// Whether keys are values too in layers without windows.
+    pub(crate) keys_are_values: bool,
+    /// Whether values are normalized, each head without a weight.
+    pub(crate) normalizes_values: bool,
+    /// The first of the layers that have no keys and values of their own, where there are such: they take those of the last
+    /// layer before it of their kind, with a window or without.
+    pub(crate) shares_from: Option<usize>,
+    /// Whether the feed-forwards of these are twice as wide.
+    pub(crate) widens_shared: bool,
+    pub(crate) layer_inputs: Option<LayerInputs>,
+    /// In a layer, the factor of what it gives.
+    pub(crate) layer_factor: Option<&'static str>,
     pub(crate) activation: Activation,
     pub(crate) norm: Norm,
     /// Added to the mean square or the variance in norms.
@@ -176,6 +104,8 @@ pub(crate) struct Settings {
     pub(crate) feed_forward_norms: Around,
     /// Whether the first layer has no norm before its attention.
     pub(crate) first_is_normal: bool,
+    /// Whether results are added to the norms of inputs, not to the inputs.
+    pub(crate) residual_is_normal: bool,
     /// Whether attention and feed-forward have the same input. Without a norm of its own, the feed-forward takes that of
     /// attention.
     pub(crate) parallel: bool,
@@ -198,6 +128,8 @@ pub(crate) struct Settings {
     pub(crate) norms_rotated: bool,
     /// The largest size of the elements of queries, keys and values, and its key.
     pub(crate) clip: Factor,
+    /// Whether keys and values are repeated for all heads of queries before a cache holds them.
+    pub(crate) repeats_keys: bool,
     /// The factor of the products of queries and keys.
     pub(crate) scale: f64,
     /// The bound of scores.
@@ -212,6 +144,8 @@ pub(crate) struct Settings {
     pub(crate) interleaved: bool,
     /// In the attention, the scores of sinks, where it has some.
     pub(crate) sinks: Option<&'static str>,
+    /// How queries grow with their positions, where they do.
+    pub(crate) growth: Option<Growth>,
     /// Layers whose queries and keys are not rotated.
     pub(crate) unrotated: Vec<bool>,
     pub(crate) embedding_scale: EmbeddingScale,
@@ -224,6 +158,7 @@ pub(crate) struct Settings {
     pub(crate) logit_bias: bool,
     /// Whether it has the weight of the embeddings where the configuration does not say.
     pub(crate) tied: bool,
+    pub(crate) token_classifier: Classifier,
 }
 
 impl Settings {
@@ -246,6 +181,7 @@ impl Settings {
         Ok(Self {
             names: Names {
                 embeddings: "embed_tokens",
+                embedding_norm: None,
                 layers: "layers",
                 attention: "self_attn",
                 output: "o_proj",
@@ -254,18 +190,39 @@ impl Settings {
                 final_norm: Some("norm"),
             },
             vocabulary: config.size("vocab_size", defaults.vocab_size)?,
-            positions: config.size("max_position_embeddings", defaults.max_position_embeddings)?,
+            positions: match defaults.max_position_embeddings {
+                Some(default) => Some(config.size("max_position_embeddings", default)?),
+                None => None,
+            },
+            places: Places::Rotary,
             position_source: Positions::Given,
             hidden,
-            intermediate: config.size("intermediate_size", defaults.intermediate_size)?,
+            intermediate: match defaults.intermediate_size {
+                Some(default) => config.size("intermediate_size", default)?,
+                None => config.size_or("intermediate_size", Size::derived(4 * hidden.value, "4 * hidden_size"))?,
+            },
             layers: config.size("num_hidden_layers", defaults.num_hidden_layers)?,
             heads: Heads { queries, keys, size }.check(b)?,
-            activation: Activation::read(config, key, activation)?,
+            global_heads: None,
+            keys_are_values: false,
+            normalizes_values: false,
+            shares_from: None,
+            widens_shared: false,
+            layer_inputs: None,
+            layer_factor: None,
+            activation: match defaults.fixed_activation {
+                Some(activation) => activation,
+                None => Activation::read(config, key, activation)?,
+            },
             norm: Norm::Rms,
-            eps: config.positive(defaults.eps.0, defaults.eps.1)?,
+            eps: match defaults.eps {
+                ("", eps) => eps,
+                (key, eps) => config.positive(key, eps)?,
+            },
             attention_norms: Around::before("input_layernorm"),
             feed_forward_norms: Around::before("post_attention_layernorm"),
             first_is_normal: false,
+            residual_is_normal: false,
             parallel: false,
             projections: Projections::Apart,
             feed_forward: FeedForward::Gated { gate: "gate_proj", up: "up_proj", down: "down_proj" },
@@ -278,6 +235,7 @@ impl Settings {
             head_norms: HeadNorms::None,
             norms_rotated: false,
             clip: None,
+            repeats_keys: false,
             scale: 1.0 / (size.value as f64).sqrt(),
             softcap: None,
             windows: Windows::default(),
@@ -286,6 +244,7 @@ impl Settings {
             local_rope: None,
             interleaved: false,
             sinks: None,
+            growth: None,
             unrotated: Vec::new(),
             embedding_scale: EmbeddingScale::None,
             residual_factor: None,
@@ -293,7 +252,26 @@ impl Settings {
             logit_cap: None,
             logit_bias: false,
             tied: false,
+            token_classifier: Classifier::Generic,
         })
+    }
+
+    /// The heads of a layer.
+    pub(crate) fn heads_of(&self, layer: usize) -> Heads {
+        self.global_heads.filter(|_| self.windows.of(layer).is_none()).unwrap_or(self.heads)
+    }
+
+    /// The layer whose keys and values a layer takes, where it has none of its own.
+    pub(crate) fn source_of(&self, layer: usize) -> Option<usize> {
+        let first = self.shares_from.filter(|first| layer >= *first)?;
+        let windows = |layer| self.windows.of(layer).is_some();
+        (0..first).rev().find(|source| windows(*source) == windows(layer))
+    }
+
+    /// The features inside the feed-forward of a layer.
+    pub(crate) fn intermediate_of(&self, layer: usize) -> Size {
+        let wide = self.widens_shared && self.source_of(layer).is_some();
+        if wide { Size::derived(2 * self.intermediate.value, "2 * intermediate_size") } else { self.intermediate }
     }
 
     /// The sizes that heads of tasks have.

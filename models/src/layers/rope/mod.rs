@@ -5,6 +5,7 @@
 //! positions and one. So no row depends on what else is in its batch. The transformers library
 //! takes the longest of a batch, which is the same where rows are equally long.
 
+mod kinds;
 mod long;
 mod parameters;
 mod scaling;
@@ -16,6 +17,7 @@ use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::{Builder, SEQUENCE};
 
+pub(crate) use kinds::Absent;
 pub(crate) use long::latent_scale;
 pub(crate) use parameters::{Defaults, KEYS, Layers, SHARED_KEYS, Stretch};
 

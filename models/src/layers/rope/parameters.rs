@@ -4,6 +4,7 @@
 use planish_ir::ValueId;
 use serde_json::{Map, Value};
 
+use super::kinds::{Absent, proportional};
 use super::long::{longrope, short_longrope, stretched, yarn};
 use super::{AttentionFactor, Frequencies, Rope, scaling};
 use crate::ModelError;
@@ -75,8 +76,9 @@ pub(crate) struct Defaults {
     pub(crate) longrope_names: &'static [&'static str],
     /// The original length where the configuration does not have it at its top level.
     pub(crate) original: Option<f64>,
-    /// The embedding "yarn" where the configuration has no parameters, with bounds between pairs; otherwise plain frequencies.
-    pub(crate) yarn: Option<Stretch>,
+    pub(crate) absent: Absent,
+    /// Keys among the parameters that are read elsewhere.
+    pub(crate) other_keys: &'static [&'static str],
     /// Whether the transformers library computes the cache anew where a text of "longrope" outgrows the
     /// original length.
     pub(crate) recomputes: bool,
@@ -96,7 +98,8 @@ impl Default for Defaults {
             part: None,
             longrope_names: &[],
             original: None,
-            yarn: None,
+            absent: Absent::Plain,
+            other_keys: &[],
             recomputes: false,
             mscales: false,
             fixed_alpha: false,
@@ -109,16 +112,20 @@ pub(super) struct Parameters<'a> {
     pub(super) config: &'a Config<'a>,
     pub(super) key: String,
     pub(super) values: Option<&'a Map<String, Value>>,
+    /// Keys that are read elsewhere.
+    other_keys: &'static [&'static str],
 }
 
 impl<'a> Parameters<'a> {
     /// Where there are both, the older one counts, unless it is empty.
     pub(super) fn read(config: &'a Config<'a>, layers: Layers) -> Result<Self, ModelError> {
-        let mut found = Self { config, key: "rope_parameters".to_owned(), values: None };
+        let mut found = Self { config, key: "rope_parameters".to_owned(), values: None, other_keys: &[] };
         for key in ["rope_parameters", "rope_scaling"] {
             match config.get(key) {
                 Some(Value::Object(values)) if values.is_empty() => {}
-                Some(Value::Object(values)) => found = Self { config, key: key.to_owned(), values: Some(values) },
+                Some(Value::Object(values)) => {
+                    found = Self { key: key.to_owned(), values: Some(values), ..found };
+                }
                 Some(value) => return Err(config.unexpected(key, value, "an object")),
                 None => {}
             }
@@ -200,7 +207,7 @@ impl<'a> Parameters<'a> {
 
     /// Refuses keys that the embedding's type does not have.
     pub(super) fn only(&self, keys: &[&str]) -> Result<(), ModelError> {
-        let known = |key: &&String| OTHER_KEYS.contains(&key.as_str()) || keys.contains(&key.as_str());
+        let known = |key: &&String| [OTHER_KEYS, self.other_keys, keys].iter().any(|keys| keys.contains(&key.as_str()));
         match self.values.into_iter().flatten().find(|(key, value)| !value.is_null() && !known(key)) {
             Some((key, _)) => Err(self.config.error(format!("`{}.{key}` is not supported", self.key))),
             None => Ok(()),
@@ -223,19 +230,18 @@ impl Rope {
 
     /// The embedding of heads of some size, in a model whose configuration names its longest text.
     pub(crate) fn read(config: &Config<'_>, size: Size, longest: Size, defaults: Defaults) -> Result<Self, ModelError> {
-        let parameters = Parameters::read(config, defaults.layers)?;
+        let parameters = Parameters { other_keys: defaults.other_keys, ..Parameters::read(config, defaults.layers)? };
         let theta = config.positive(defaults.theta_key, defaults.theta)?;
         let theta = parameters.number("rope_theta")?.unwrap_or(theta);
+        let given = parameters.get("rope_type").or_else(|| parameters.get("type"));
+        if given.and_then(Value::as_str) == Some("proportional") {
+            return proportional(&parameters, size, theta, longest);
+        }
+        if let (None, Absent::Proportional(part)) = (parameters.values, defaults.absent) {
+            return Ok(Self::proportional(size, (part, 1.0), theta, longest));
+        }
         let pairs = pairs(&parameters, size, defaults.part)?;
         let plain: Vec<f64> = (0..pairs).map(|i| theta.powf(-(i as f64) / pairs as f64)).collect();
-        if let Some(Stretch { factor, original }) = defaults.yarn.filter(|_| parameters.values.is_none()) {
-            let yarn = scaling::Yarn { theta, factor, original, betas: BETAS, truncate: false };
-            return Ok(Self {
-                frequencies: Frequencies::Fixed(yarn.frequencies(&plain)),
-                attention_factor: AttentionFactor::Fixed(scaling::yarn_attention_factor(factor, None)),
-                longest: stretched(longest, original, factor),
-            });
-        }
         // What is beside the other parameters counts before what is among them.
         let original = match config.get(ORIGINAL) {
             Some(_) => Some(config.positive(ORIGINAL, 1.0)?),
@@ -245,6 +251,9 @@ impl Rope {
             Some(original) => original,
             None => parameters.number(ORIGINAL)?.unwrap_or(longest.value as f64),
         };
+        if parameters.values.is_none() && !matches!(defaults.absent, Absent::Plain) {
+            return Ok(defaults.absent.embedding(&plain, theta, longest));
+        }
         let fixed = |frequencies| Self {
             frequencies: Frequencies::Fixed(frequencies),
             attention_factor: AttentionFactor::NONE,
@@ -298,7 +307,7 @@ impl Rope {
             Ok("longrope") => longrope(&parameters, plain, original, longest),
             Ok(other) => Err(config.error(format!(
                 "`{}` asks for the rotary embedding \"{other}\", which is not supported: known are default, linear, \
-                 dynamic, yarn, longrope, llama3",
+                 dynamic, yarn, longrope, llama3, proportional",
                 parameters.key
             ))),
             Err(value) => Err(parameters.unexpected("rope_type", value, "a text")),

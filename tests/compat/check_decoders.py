@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Holds compiled decoders against the transformers library, on random checkpoints of random configurations.
+
+    check_decoders.py PLANISH [--configurations 12] [--seed 0] [--targets onnx,ort] [--only TYPE...] [--keep DIR]
+
+Configurations come from decoder_configs.py. A model that generates text runs on texts of several lengths, padded on the
+left, and then on one more token of each with the cache that it gave. What comes out has to be what the saved checkpoint
+gives in float64 for each text alone, without padding and without a cache: within 1e-4 of the largest value. Heads that
+classify are checked as check_encoders.py does.
+"""
+
+import contextlib
+import sys
+
+import numpy as np
+import onnxruntime
+import torch
+
+import check_encoders
+from cases import Mismatch, difference
+from check_encoders import Refused, Row, Tensors, Trial, Unusable
+from decoder_configs import TYPES, Draw
+
+GENERATES = "ForCausalLM"
+HEADS = (GENERATES, "Model", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+# What the names of classes with heads begin with, where it is not that of the configuration.
+CLASSES = {"gemma4_text": "Gemma4", "internlm3": "Llama"}
+# The names of classes without.
+MODELS = {"internlm3": "LlamaModel"}
+NEW_TOKENS = 2
+
+
+class DecoderTrial(Trial):
+    """One configuration of a decoder with a head."""
+
+    types, drawer = TYPES, Draw
+
+    def loaded(self) -> torch.dtype:
+        # Gemma 4 rounds the factors of embeddings to the element type that it is loaded in: by default that of the checkpoint.
+        return self.dtype if self.type_name == "gemma4_text" else super().loaded()
+
+    @contextlib.contextmanager
+    def computing(self, dtype: torch.dtype):
+        # XGLM makes the least number of an element type in the default one.
+        if self.type_name == "xglm":
+            torch.set_default_dtype(dtype)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    @classmethod
+    def class_name(cls, type_name: str, head: str) -> str:
+        if head == "Model":
+            return MODELS.get(type_name) or super().class_name(type_name, head)
+        prefix = CLASSES.get(type_name)
+        return prefix + head if prefix else super().class_name(type_name, head)
+
+    def pads_left(self) -> bool:
+        # In float64, that makes NaN in these.
+        return self.type_name not in ("bloom", "mpt")
+
+    def longest(self) -> int:
+        keys = ("max_position_embeddings", "n_positions", "max_seq_len")
+        return next((self.config[key] for key in keys if key in self.config), 30)
+
+    def run(self, row: Row) -> None:
+        if self.head != GENERATES:
+            return super().run(row)
+        model_class = self.save()
+        texts = [[self.tokens(n) for n in lengths] for lengths in ([4], [3, 1, 6], [self.longest() - NEW_TOKENS, 5])]
+        try:
+            sessions = {target: self.compile(target, row) for target in self.args.targets.split(",")}
+        except Refused:
+            self.alone(model_class, texts, torch.float64)
+            raise
+        wanted = self.alone(model_class, texts, torch.float64)
+        try:
+            for target, session in sessions.items():
+                for batch, expected in zip(texts, wanted):
+                    row.worst = max(row.worst, self.generate(target, session, batch, expected))
+        except Mismatch:
+            single = self.alone(model_class, texts, torch.float32)
+            for found, expected in zip(sum(single, []), sum(wanted, [])):
+                try:
+                    difference("float32", found, expected, None, self.args.tolerance)
+                except Mismatch as e:
+                    raise Unusable(f"transformers itself differs in float32: {e}") from e
+            raise
+
+    def tokens(self, count: int) -> list[int]:
+        """A text, with the tokens that come after it."""
+        return [self.draw.randrange(self.config["vocab_size"]) for _ in range(count + NEW_TOKENS)]
+
+    def alone(self, model_class: type, texts: list[list[list[int]]], dtype: torch.dtype) -> list[list[np.ndarray]]:
+        """The logits of each text, computed alone."""
+        try:
+            model = model_class.from_pretrained(self.scratch / "model", dtype=self.loaded()).eval().to(dtype)
+            with torch.no_grad(), self.computing(dtype):
+                found = [[model(torch.tensor([ids])).logits[0].numpy() for ids in batch] for batch in texts]
+        except Exception as e:
+            raise Unusable(f"{type(e).__name__}: {e}") from e
+        found = [[logits.astype(np.float32) for logits in batch] for batch in found]
+        if not all(np.isfinite(logits).all() for batch in found for logits in batch):
+            raise Unusable("logits are not finite")
+        return found
+
+    def generate(
+        self, target: str, session: onnxruntime.InferenceSession, texts: list[list[int]], expected: list[np.ndarray]
+    ) -> float:
+        """The largest difference of logits, of texts and of the tokens after them."""
+        given = [len(ids) - NEW_TOKENS for ids in texts]
+        width = max(given)
+        ids = np.zeros((len(texts), width), np.int64)
+        mask = np.zeros((len(texts), width), np.int64)
+        for row, (text, count) in enumerate(zip(texts, given)):
+            ids[row, width - count :] = text[:count]
+            mask[row, width - count :] = 1
+        cache = {
+            i.name: np.zeros([len(texts), i.shape[1], 0, i.shape[3]], np.float32)
+            for i in session.get_inputs()
+            if i.name.startswith("past")
+        }
+        worst = 0.0
+        for step in range(NEW_TOKENS + 1):
+            outputs = self.step(session, ids, mask, cache)
+            for row, count in enumerate(given):
+                tokens = count if step == 0 else 1
+                want = expected[row][count + step - tokens : count + step]
+                what = f"{target}, row {row} of {given}, step {step}"
+                worst = max(worst, difference(what, outputs["logits"][row, -tokens:], want, None, self.args.tolerance))
+            if step < NEW_TOKENS:
+                ids = np.array([[text[count + step]] for text, count in zip(texts, given)], np.int64)
+                mask = np.concatenate([mask, np.ones_like(ids)], 1)
+                presents = {name: t for name, t in outputs.items() if name.startswith("present")}
+                cache = {name.replace("present", "past_key_values"): t for name, t in presents.items()}
+        return worst
+
+    def step(self, session: onnxruntime.InferenceSession, ids: np.ndarray, mask: np.ndarray, cache: Tensors) -> Tensors:
+        """One run of a model."""
+        positions = np.maximum(mask.cumsum(-1) - 1, 0)[:, -ids.shape[1] :]
+        inputs = dict(input_ids=ids, attention_mask=mask, position_ids=positions) | cache
+        taken = {i.name for i in session.get_inputs()}
+        names = [o.name for o in session.get_outputs()]
+        return dict(zip(names, session.run(names, {name: t for name, t in inputs.items() if name in taken})))
+
+    def kept(self, name: str, mask: np.ndarray) -> np.ndarray:
+        """A text is classified at its last token, wherever padding is."""
+        return np.ones(len(mask), bool) if self.head == "ForSequenceClassification" else mask
+
+
+if __name__ == "__main__":
+    sys.exit(check_encoders.main(__doc__, DecoderTrial, HEADS))
