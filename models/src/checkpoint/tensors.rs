@@ -114,11 +114,9 @@ impl<'a> Tensors<'a> {
         Some(self.lost_codes.as_slice()).filter(|lost| !lost.is_empty())
     }
 
-    /// Records that the codes of a weight that was taken are not kept, where it has some.
-    pub(crate) fn lose_codes(&mut self, name: &str, weight: &Weight, why: &'static str) {
-        if weight.as_dequantized().is_some() {
-            self.lost_codes.push((self.find(name).unwrap_or_else(|| name.to_owned()), why));
-        }
+    /// Records that the codes of weights that were taken are not kept, by the name of what was made of them.
+    pub(crate) fn lose_codes(&mut self, name: &str, why: &'static str) {
+        self.lost_codes.push((name.to_owned(), why));
     }
 
     /// The shape of a tensor, if it is there.

@@ -1,11 +1,14 @@
 //! Mixtures of experts: the forms in which checkpoints have them, the layers that have none, and what is refused.
 
-use planish_ir::Op;
+use std::collections::BTreeMap;
+
 use planish_ir::weight::WeightExpr;
+use planish_ir::{DType, Op};
 use planish_models::Loaded;
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 
+use crate::quantized::codes;
 use crate::support::{Draft, LENIENT, STRICT, Stored, assert_same, assert_says};
 
 /// The tensors of a golden as transformers 5 has them without the original names: those of experts packed, and parts of names
@@ -240,15 +243,13 @@ fn experts_of_other_shapes_are_refused() {
     assert_says(&few.error(LENIENT), &["gate_up_proj", "[3, 192, 64]", "num_local_experts = 4"]);
 }
 
-/// A checkpoint whose experts are quantized layers: the numbers are theirs, and a warning says that the codes are not kept.
-#[test]
-fn codes_of_experts_become_floats() {
+/// The quantized fixture `gptq` as a mixture of two experts, each its feed-forward.
+fn quantized() -> Draft {
     let dense = Draft::at(&crate::quantized::fixture("gptq"));
-    let original = dense.load(STRICT).unwrap();
-    let mut draft = Draft { config: dense.config.clone(), tensors: Default::default() };
+    let hidden = usize::try_from(dense.config["hidden_size"].as_u64().unwrap()).unwrap();
+    let mut draft = Draft { config: dense.config, tensors: BTreeMap::new() };
     draft = draft.with("model_type", json!("mixtral")).with("architectures", json!(["MixtralForCausalLM"]));
     draft = draft.with("num_local_experts", json!(2)).with("num_experts_per_tok", json!(1));
-    let hidden = usize::try_from(dense.config["hidden_size"].as_u64().unwrap()).unwrap();
     for (name, tensor) in dense.tensors {
         let names = [("gate_proj", "w1"), ("up_proj", "w3"), ("down_proj", "w2")];
         let Some((module, own)) = name.split_once(".mlp.") else {
@@ -261,13 +262,29 @@ fn codes_of_experts_become_floats() {
         }
         draft.tensors.insert(format!("{module}.block_sparse_moe.gate.weight"), Stored::ramp(&[2, hidden]));
     }
-    let model = draft.load(LENIENT).unwrap();
+    draft
+}
+
+#[test]
+fn codes_of_experts_are_joined() {
+    let draft = quantized();
+    let (folder, original) = (draft.write(), Draft::at(&crate::quantized::fixture("gptq")).load(STRICT).unwrap());
+    let model = crate::support::load_path(folder.path(), STRICT).unwrap();
+    for (joined, one) in [("gate", "gate_proj"), ("up", "up_proj"), ("down", "down_proj")] {
+        let joined = format!("layers.0.block_sparse_moe.experts.{joined}");
+        let (dtype, scales, weight) = codes(&model, &joined).unwrap();
+        let (_, own, one) = codes(&original, &format!("layers.0.mlp.{one}.weight")).unwrap();
+        assert_eq!((dtype, scales.shape()), (DType::U4, &[&[2], own.shape()].concat()[..]), "{joined}");
+        let numbers = one.read_numbers().unwrap();
+        assert_eq!(weight.read_numbers().unwrap(), [&numbers[..], &numbers].concat(), "{joined}");
+    }
+    // One of the experts is no quantized layer.
+    const EXPERT: &str = "model.layers.0.block_sparse_moe.experts.1.w3.";
+    let (_, _, up) = codes(&original, "layers.0.mlp.up_proj.weight").unwrap();
+    let mut mixed = quantized();
+    mixed.tensors.retain(|name, _| !name.starts_with(EXPERT));
+    let model = mixed.tensor(&format!("{EXPERT}weight"), Stored::ramp(up.shape())).load(LENIENT).unwrap();
     let warnings = model.warnings.join("\n");
-    assert_says(&warnings, &["the codes of 6 quantized weights are not kept", "6 because experts are joined"]);
-    let weight = |model: &Loaded, name: &str| {
-        let (_, _, weight) = model.parts[0].graph.weights().find(|(_, value, _)| value.name == name).unwrap();
-        weight.read_numbers().unwrap()
-    };
-    let one = weight(&original, "layers.0.mlp.up_proj.weight");
-    assert_eq!(weight(&model, "layers.0.block_sparse_moe.experts.up"), [&one[..], &one].concat());
+    assert_says(&warnings, &["the codes of 1 quantized weights are not kept", "1 because some experts have none"]);
+    assert!(codes(&model, "layers.0.block_sparse_moe.experts.up").is_none());
 }

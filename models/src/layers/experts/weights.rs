@@ -1,6 +1,7 @@
 //! The weights of experts as checkpoints have them, and as the operator takes them: [experts, out, in]. Nothing is read here, and
 //! a weight is joined expert by expert, so that no more than one of them has to be in memory.
 
+use planish_ir::weight::{Channels, Dequantized};
 use planish_ir::{Origin, ValueId, Weight};
 
 use super::Mixture;
@@ -117,13 +118,8 @@ const FIT: &str = "the shapes were checked when the tensors were taken";
 impl Parts {
     /// Of experts that are modules.
     fn each(b: &mut Builder<'_>, module: &str, name: &str, count: Size, shape: [Size; 2]) -> Result<Self, ModelError> {
-        let one = |expert: usize| {
-            let name = format!("{module}.experts.{expert}.{name}.weight");
-            let (weight, origin) = b.tensors.take(&[&name], &shape)?;
-            b.tensors.lose_codes(&name, &weight, "experts are joined");
-            Ok((weight, origin))
-        };
-        let taken = (0..count.value).map(one).collect::<Result<Vec<_>, ModelError>>()?;
+        let one = |expert: usize| b.tensors.take(&[&format!("{module}.experts.{expert}.{name}.weight")], &shape);
+        let taken = (0..count.value).map(one).collect::<Result<Vec<_>, _>>()?;
         let (parts, origins): (Vec<Weight>, Vec<Origin>) = taken.into_iter().unzip();
         Ok(Self { parts, origin: origins.into_iter().next().unwrap_or(Origin::Unknown) })
     }
@@ -145,7 +141,33 @@ impl Parts {
 
     /// All in one weight.
     fn joined(self, b: &mut Builder<'_>, shape: [Size; 3], name: &str) -> ValueId {
-        let joined = Weight::stack(&self.parts).and_then(|joined| joined.reshape(&shape.map(|size| size.value)));
+        let shape = shape.map(|size| size.value);
+        let codes = codes(&self.parts, shape);
+        if codes.is_none() && self.parts.iter().any(|part| part.as_dequantized().is_some()) {
+            b.tensors.lose_codes(name, "some experts have none, or of another form");
+        }
+        let joined = codes.or_else(|| Weight::stack(&self.parts).and_then(|joined| joined.reshape(&shape)));
         b.graph.add_weight(name, joined.unwrap_or_else(|| unreachable!("{FIT}")), self.origin)
     }
+}
+
+/// The codes of experts that are quantized in blocks of columns, in one weight of codes.
+fn codes(parts: &[Weight], [experts, rows, _]: [usize; 3]) -> Option<Weight> {
+    let all: Vec<Dequantized> = parts.iter().map(Weight::as_dequantized).collect::<Option<_>>()?;
+    let channels = all.first()?.channels;
+    let Channels::Blocks { axis: 1, size } = channels else { return None };
+    if all.iter().any(|of| of.channels != channels) {
+        return None;
+    }
+    let stack = |part: &dyn Fn(&Dequantized) -> Option<Weight>| {
+        let weights = all.iter().map(part).collect::<Option<Vec<_>>>()?;
+        let columns = *weights.first()?.shape().get(1)?;
+        Weight::stack(&weights)?.reshape(&[experts, rows, columns])
+    };
+    let (codes, scales) = (stack(&|of| Some(of.codes.clone()))?, stack(&|of| Some(of.scales.clone()))?);
+    let zero_points = stack(&|of| of.zero_points.clone());
+    if zero_points.is_none() && all.iter().any(|of| of.zero_points.is_some()) {
+        return None;
+    }
+    codes.dequantize(Channels::Blocks { axis: 2, size }, &scales, zero_points.as_ref())
 }
