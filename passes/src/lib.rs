@@ -33,8 +33,8 @@ pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
 pub use precision::{Half, HalfPrecision};
 pub use rounds::{MAX_ROUNDS, Stage};
 pub use target::{
-    AttentionForm, CUDA, CacheForm, CastAttention, ONNX, ORT, ORT_CUDA, Observation, QuantizedForm, TARGETS, TRT,
-    Target, TokenOrder, UnknownTarget,
+    AttentionForm, CUDA, CacheForm, CastAttention, ExpertsForm, ONNX, ORT, ORT_CUDA, Observation, QuantizedForm,
+    TARGETS, TRT, Target, TokenOrder, UnknownTarget,
 };
 
 use std::ops::RangeInclusive;
@@ -66,6 +66,8 @@ pub struct Options {
     pub allow_non_finite: bool,
     /// How target `ort` multiplies with weights that have a scale for each block.
     pub block_inputs: BlockInputs,
+    /// What mixtures of experts are lowered to.
+    pub experts: ExpertsForm,
     /// How attention appends to the cache of keys and values.
     pub cache: CacheForm,
     /// Whether only the last token of each row gets logits.
@@ -102,6 +104,7 @@ impl Options {
             // Codes that a model comes with are multiplied without loss.
             block_inputs: BlockInputs::Floats,
             attention_fp32: false,
+            experts: target.experts,
             cache: CacheForm::default(),
             last_logits: false,
             padding: Padding::of(target),

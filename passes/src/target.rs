@@ -25,6 +25,8 @@ pub struct Target {
     pub order: TokenOrder,
     /// What attention is lowered to.
     pub attention: AttentionForm,
+    /// What mixtures of experts are lowered to, where no other form is asked for.
+    pub experts: ExpertsForm,
     /// Whether it has an operator that appends to a cache of keys and values in place ([`CacheForm::InPlace`]).
     pub appends_in_place: bool,
     /// Whether it has a kernel for ONNX's RotaryEmbedding, of opset 23, for rows of tokens in float32.
@@ -85,6 +87,16 @@ pub enum AttentionForm {
     WholeWithCache,
     /// The operator of the graph, whatever it has: a mask, a window, a cache.
     Whole,
+}
+
+/// The form of mixtures of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertsForm {
+    /// Linear layers of each expert for the tokens that take it, whose number a run determines. Weights of experts that no
+    /// token takes are not read.
+    Grouped,
+    /// Products of all experts with all tokens.
+    All,
 }
 
 impl Target {
@@ -196,6 +208,7 @@ impl Target {
         },
         order: TokenOrder::BatchMajor,
         attention: AttentionForm::Products,
+        experts: ExpertsForm::Grouped,
         appends_in_place: false,
         has_rotary_embedding: false,
         fuses: false,
@@ -229,6 +242,7 @@ pub static ORT: Target = Target {
     },
     order: TokenOrder::SequenceMajor,
     attention: AttentionForm::WholeWithCache,
+    experts: ExpertsForm::Grouped,
     appends_in_place: true,
     has_rotary_embedding: true,
     fuses: false,
@@ -258,6 +272,7 @@ pub static ORT_CUDA: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    experts: ExpertsForm::Grouped,
     appends_in_place: false,
     has_rotary_embedding: false,
     fuses: false,
@@ -287,6 +302,7 @@ pub static TRT: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::ProductsOfGroups,
+    experts: ExpertsForm::All,
     appends_in_place: false,
     has_rotary_embedding: false,
     fuses: false,
@@ -312,6 +328,7 @@ pub static CUDA: Target = Target {
     kernels: Kernels { missing: native, domains: &[], node: |_| None, foreign: |_, _| None, value: native_value },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Whole,
+    experts: ExpertsForm::All,
     appends_in_place: false,
     has_rotary_embedding: false,
     fuses: true,

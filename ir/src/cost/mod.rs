@@ -28,10 +28,13 @@
 //! A node reads each of its operands once, even where it has one of them twice, and writes each of its results once.
 //! Weights are read in the type that the graph stores them in; a weight that is an expression of codes is read as codes
 //! and scales. A `gather` or an `embedding` reads the rows that it takes, and a `slice` the elements that it takes.
+//! A node whose results have no elements reads nothing. Of a `Split` into parts whose sizes a run determines, as many parts have
+//! rows as can: they are the tokens of each expert in a compiled mixture of experts.
 //! `reshape` is a view, and sizes are constants; both cost nothing. What a runtime keeps in caches between nodes is not known
 //! here, so the bytes are those of nodes that run one after another.
 
 mod foreign;
+mod groups;
 mod native;
 mod sizes;
 #[cfg(test)]
@@ -118,6 +121,7 @@ impl Costs {
 /// named in [`Costs::uncounted`].
 #[must_use]
 pub fn costs(graph: &Graph, bindings: &Bindings) -> Costs {
+    let bindings = &groups::with_parts(graph, bindings);
     let sizes = Sizes { graph, bindings };
     let mut costs = Costs::default();
     for id in graph.needed_nodes() {
@@ -138,6 +142,9 @@ pub fn cost(graph: &Graph, node: &Node, bindings: &Bindings) -> Result<Cost, Str
 }
 
 fn of_node(node: &Node, sizes: &Sizes<'_>) -> Result<Cost, String> {
+    if !node.outputs.is_empty() && node.outputs.iter().all(|value| sizes.elements(*value) == Ok(0)) {
+        return Ok(Cost::default());
+    }
     match &node.op {
         Op::Foreign(op) => foreign::cost(op, node, sizes),
         op => native::cost(op, node, native::flops(op, node, sizes)?, sizes),

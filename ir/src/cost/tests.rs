@@ -218,3 +218,33 @@ fn hostile_sizes_stay_at_the_largest_number() {
     assert_eq!(largest.nodes[1].1, Cost::default());
     assert_eq!(costs(&g, &sizes(&[("b", -1)])).uncounted.len(), 2);
 }
+
+/// Three tokens of two experts each take six of eight experts at most, and the other experts read no weights.
+#[test]
+fn layers_of_groups_that_a_run_determines_cost_what_the_chosen_ones_do() {
+    let split = |parts: usize| {
+        let types: Vec<String> = (0..parts).map(|part| format!("f32[e{part}, 4]")).collect();
+        let names: Vec<String> = (0..parts).map(|part| format!("%p{part}")).collect();
+        let layers = (0..parts).map(|part| {
+            format!(
+                "weight @w{part} = uniform({part}) : f32[5, 4]\n%l{part} = linear(%p{part}, @w{part}) : f32[e{part}, 5]\n"
+            )
+        });
+        let (types, names, layers) = (types.join(", "), names.join(", "), layers.collect::<String>());
+        let outputs: Vec<String> = (0..parts).map(|part| format!("output l{part} = %l{part}")).collect();
+        format!(
+            "input %x: f32[b*s, 4]\ninput %r: f32[b, s]\ninput %n: i64[{parts}]
+             {names} = foreign([%x, %n], []) {{domain = \"ai.onnx\", op = \"Split\", version = 18, settings = [axis = int(0)], captures = [], results = [{types}]}} : {types}
+             {layers}{}",
+            outputs.join("\n")
+        )
+    };
+    let moved = 4 * (2 * 6 * 4 + 8);
+    let of_layers = |layers: u64| 4 * (6 * 4 + layers * 5 * 4);
+    for (parts, layers) in [(8, 6), (6, 6), (3, 3)] {
+        let cost = cost(&split(parts));
+        assert_eq!(cost.product_flops, 2 * 6 * 5 * 4, "{parts}");
+        assert_eq!(cost.weights, 4 * layers * 5 * 4, "{parts}");
+        assert!(cost.bytes() <= moved + of_layers(layers) + 4 * 6 * 5 + 4 * 8, "{parts}: {cost:?}");
+    }
+}

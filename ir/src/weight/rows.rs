@@ -2,29 +2,23 @@
 
 use std::ops::Range;
 
-use super::{StoredRange, Weight, WeightExpr, bytes_of};
+use super::unpack::Packing;
+use super::{Channels, Weight, WeightExpr};
 
 impl Weight {
-    /// The slices of the first axis in a range. Of stored bytes they are stored bytes too, so that nothing but them is read.
+    /// The slices of the first axis in a range. Transforms apply to the parts of their operands that the slices
+    /// come from, so that nothing else is read, where they keep the slices apart; else they are slices of the whole.
     /// `None` where the range is not one of the axis, and for text.
     #[must_use]
     pub fn rows(&self, range: Range<usize>) -> Option<Self> {
         let size = *self.shape().first()?;
-        if range.start > range.end || range.end > size {
+        if range.start > range.end || range.end > size || !self.is_movable() {
             return None;
         }
-        let mut shape = self.shape().to_vec();
-        shape[0] = range.len();
-        match self.expr() {
-            WeightExpr::Stored(stored) if !self.dtype().is_packed() => {
-                let mut before = shape.clone();
-                before[0] = range.start;
-                let offset = stored.offset.checked_add(bytes_of(self.dtype(), &before)?)?;
-                Self::stored(self.dtype(), shape, StoredRange { offset, ..stored.clone() })
-            }
-            WeightExpr::Cast(of) => of.rows(range)?.cast(self.dtype()),
-            _ => self.gather(0, &range.collect::<Vec<_>>()),
+        if range.len() == size {
+            return Some(self.clone());
         }
+        self.parts_of_rows(range.start, range.len()).or_else(|| self.gather(0, &range.collect::<Vec<_>>()))
     }
 
     /// Weights after each other along the first axis. Where all are converted from one type, the whole is, and not each.
@@ -40,6 +34,119 @@ impl Weight {
         let whole = sources.filter(|sources| sources.len() == parts.len());
         let whole = whole.and_then(|sources| Self::concat(&sources, 0)?.cast(to));
         whole.or_else(|| Self::concat(parts, 0))
+    }
+
+    /// The slices as a transform of slices. `None` where that is no transform of the same kind.
+    fn parts_of_rows(&self, first: usize, count: usize) -> Option<Self> {
+        let mut shape = self.shape().to_vec();
+        shape[0] = count;
+        let row: usize = shape[1..].iter().product();
+        let bits = row.checked_mul(self.dtype().bits())?;
+        let bytes = |rows: usize| rows.checked_mul(bits).filter(|bits| bits.is_multiple_of(8)).map(|bits| bits / 8);
+        let along = |of: &Self| of.rows(first..first + count);
+        let all = |parts: &[Self]| parts.iter().map(along).collect::<Option<Vec<_>>>();
+        match self.expr() {
+            WeightExpr::Stored(range) => {
+                let offset = range.offset.checked_add(u64::try_from(bytes(first)?).ok()?)?;
+                // Elements that share the last byte with others are no part of the slices.
+                bytes(count)?;
+                Self::stored(self.dtype(), shape, super::StoredRange { source: range.source.clone(), offset })
+            }
+            WeightExpr::Inline(all) => {
+                let (start, length) = (bytes(first)?, bytes(count)?);
+                Self::inline(self.dtype(), shape, all.get(start..start.checked_add(length)?)?)
+            }
+            WeightExpr::Uniform(_) => None,
+            WeightExpr::Transpose(of, perm) => (perm[0] == 0).then(|| along(of))??.transpose(perm),
+            WeightExpr::Cast(of) => along(of)?.cast(self.dtype()),
+            WeightExpr::Reshape(of) => {
+                let own: usize = of.shape().get(1..)?.iter().product();
+                let start = first.checked_mul(row)?;
+                let whole = own > 0 && start.is_multiple_of(own) && (count * row).is_multiple_of(own);
+                whole.then(|| of.rows(start / own..(start + count * row) / own))??.reshape(&shape)
+            }
+            WeightExpr::Concat(parts, 0) => {
+                let mut before = 0;
+                let mut taken = Vec::new();
+                for part in parts {
+                    let rows = part.shape()[0];
+                    let (from, to) = (first.max(before), (first + count).min(before + rows));
+                    if from < to {
+                        taken.push(part.rows(from - before..to - before)?);
+                    }
+                    before += rows;
+                }
+                if let [one] = &taken[..] { Some(one.clone()) } else { Self::concat(&taken, 0) }
+            }
+            WeightExpr::Concat(parts, axis) => Self::concat(&all(parts)?, *axis),
+            WeightExpr::Pad(of, value) => (of.shape()[0] == self.shape()[0]).then(|| along(of))??.pad(&shape, value.0),
+            WeightExpr::Gather(of, 0, indices) => {
+                let indices = &indices[first..first + count];
+                let run = indices.first().filter(|start| indices.iter().copied().eq(**start..**start + count));
+                run.and_then(|start| of.rows(*start..*start + count)).or_else(|| of.gather(0, indices))
+            }
+            WeightExpr::Gather(of, axis, indices) => along(of)?.gather(*axis, indices),
+            WeightExpr::Quantize(parts, channels) => {
+                let parts = self.with_channels(parts, *channels, first, count)?;
+                parts[0].quantize(self.dtype(), *channels, &parts[1], parts.get(2))
+            }
+            WeightExpr::Dequantize(parts, channels) => {
+                let parts = self.with_channels(parts, *channels, first, count)?;
+                parts[0].dequantize(*channels, &parts[1], parts.get(2))
+            }
+            WeightExpr::Fitted(parts, fit, part) => along(&parts[0])?.fitted(*fit, parts.get(1), *part),
+            WeightExpr::FlipSign(of) => along(of)?.flip_sign(),
+            WeightExpr::Bytes(_) => None,
+            WeightExpr::Scale(parts, axis) => {
+                let factors = if *axis == 0 { along(&parts[1])? } else { parts[1].clone() };
+                along(&parts[0])?.scale(*axis, &factors)
+            }
+            WeightExpr::Unpack(parts, packing) => self.unpacked_rows(parts, *packing, [first, count], &shape),
+        }
+    }
+
+    /// The slices of a weight, or of what it is quantized to, with those of its scales and zero points.
+    fn with_channels(&self, parts: &[Self], channels: Channels, first: usize, count: usize) -> Option<Vec<Self>> {
+        let shared = |of: &Self| match channels {
+            _ if of.shape().is_empty() => Some(of.clone()),
+            Channels::Axis(0) => of.rows(first..first + count),
+            Channels::Axis(_) => Some(of.clone()),
+            // The blocks would mix.
+            Channels::Blocks { axis: 0, .. } => None,
+            Channels::Blocks { .. } => of.rows(first..first + count),
+        };
+        let others = parts[1..].iter().map(shared);
+        std::iter::once(parts[0].rows(first..first + count)).chain(others).collect()
+    }
+
+    /// The slices of what is unpacked, where they begin and end with units of the packing.
+    fn unpacked_rows(
+        &self,
+        parts: &[Self],
+        packing: Packing,
+        [first, count]: [usize; 2],
+        shape: &[usize],
+    ) -> Option<Self> {
+        let all = self.elements();
+        let [start, length] = [first, count].map(|rows| rows * shape[1..].iter().product::<usize>());
+        // Of a part that has as many units as the whole has runs of elements.
+        let of = |part: &Self, unit: usize| {
+            let units = part.elements().checked_div(unit)?;
+            let each = all.checked_div(units).filter(|each| each * units == all && *each > 0)?;
+            let whole = start.is_multiple_of(each) && length.is_multiple_of(each);
+            let flat = whole.then(|| part.reshape(&[part.elements()]))??;
+            flat.rows(start / each * unit..(start + length) / each * unit)
+        };
+        let (packed, others) = parts.split_first()?;
+        let parts = match packing {
+            Packing::Codes(_) | Packing::Scales(_) | Packing::Numbers(_) => vec![of(packed, packing.unit())?],
+            Packing::Codebook { .. } => {
+                let [table, scales] = others else { return None };
+                vec![of(packed, 1)?, table.clone(), of(scales, 1)?]
+            }
+            Packing::Words | Packing::NextWords | Packing::Awq => return None,
+        };
+        Self::unpack(&parts, packing, self.dtype(), shape)
     }
 }
 

@@ -118,7 +118,7 @@ impl Packing {
     }
 
     /// The packed bytes that are unpacked together.
-    fn unit(self) -> usize {
+    pub(super) fn unit(self) -> usize {
         match self {
             Self::Awq => 4,
             Self::Codes(block) | Self::Scales(block) | Self::Numbers(block) => block.bytes(),

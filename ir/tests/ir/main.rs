@@ -10,6 +10,7 @@ mod dim;
 mod docs;
 mod fused;
 mod graph;
+mod rows;
 mod text;
 mod unpack;
 mod weight;
