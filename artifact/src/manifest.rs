@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::recipe::Recipe;
+use crate::recipe::{ExpertsName, Recipe};
 use anyhow::{Context, Result, bail};
 use planish_files::Kind;
 use planish_ir::{InputRole, OutputRole, PartRole, Symbol, SymbolRole};
@@ -67,6 +67,9 @@ pub struct Manifest {
     /// Whether queries, keys and values of attention are cast to float32.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub attention_fp32: bool,
+    /// What mixtures of experts became; absent where there are none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub experts: Option<ExpertsName>,
     /// Whether attention writes new keys and values after the past, if both are in one buffer.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub cache_in_place: bool,

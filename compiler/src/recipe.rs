@@ -10,7 +10,7 @@ use planish_artifact::recipe::{
     Smoothing, TABLE, refuse,
 };
 use planish_passes::quantize::{Bits, Settings, Smooth, WeightMethod, WeightSettings};
-use planish_passes::{BlockInputs, HalfPrecision, Logits, Padding, QuantizedForm, Target};
+use planish_passes::{BlockInputs, ExpertsForm, HalfPrecision, Logits, Padding, QuantizedForm, Target};
 
 use crate::calibrate::{CalibrateOptions, is_table};
 use crate::quantize::{QuantizeOptions, Rounding, WeightOptions, read_plans};
@@ -28,6 +28,8 @@ pub struct Resolved {
     pub block_inputs: Option<BlockInputs>,
     /// How the vocabulary is padded.
     pub padding: Padding,
+    /// What mixtures of experts are lowered to.
+    pub experts: Option<ExpertsForm>,
 }
 
 /// The data that a model is calibrated on.
@@ -72,6 +74,7 @@ impl Resolver<'_> {
             quantize_weights: self.quantize_weights(target, data)?,
             block_inputs: self.block_inputs(target)?,
             padding: self.padding(target)?,
+            experts: self.experts.map(|name| name.form_for(target)).transpose()?,
         })
     }
 

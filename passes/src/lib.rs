@@ -104,7 +104,7 @@ impl Options {
             // Codes that a model comes with are multiplied without loss.
             block_inputs: BlockInputs::Floats,
             attention_fp32: false,
-            experts: target.experts,
+            experts: target.experts.first().copied().unwrap_or(ExpertsForm::All),
             cache: CacheForm::default(),
             last_logits: false,
             padding: Padding::of(target),

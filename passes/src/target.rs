@@ -25,8 +25,9 @@ pub struct Target {
     pub order: TokenOrder,
     /// What attention is lowered to.
     pub attention: AttentionForm,
-    /// What mixtures of experts are lowered to, where no other form is asked for.
-    pub experts: ExpertsForm,
+    /// What mixtures of experts can be lowered to, first the form that they are lowered to where no other one is asked for; empty
+    /// where they stay.
+    pub experts: &'static [ExpertsForm],
     /// Whether it has an operator that appends to a cache of keys and values in place ([`CacheForm::InPlace`]).
     pub appends_in_place: bool,
     /// Whether it has a kernel for ONNX's RotaryEmbedding, of opset 23, for rows of tokens in float32.
@@ -95,6 +96,9 @@ pub enum ExpertsForm {
     /// Linear layers of each expert for the tokens that take it, whose number a run determines. Weights of experts that no
     /// token takes are not read.
     Grouped,
+    /// The weights of the experts that some token takes, at most as many as all tokens take, are copied to one tensor, and each of these
+    /// experts computes every token. Sizes follow from those of the inputs.
+    Gathered,
     /// Products of all experts with all tokens.
     All,
 }
@@ -208,7 +212,7 @@ impl Target {
         },
         order: TokenOrder::BatchMajor,
         attention: AttentionForm::Products,
-        experts: ExpertsForm::Grouped,
+        experts: &[ExpertsForm::Grouped, ExpertsForm::Gathered, ExpertsForm::All],
         appends_in_place: false,
         has_rotary_embedding: false,
         fuses: false,
@@ -242,7 +246,7 @@ pub static ORT: Target = Target {
     },
     order: TokenOrder::SequenceMajor,
     attention: AttentionForm::WholeWithCache,
-    experts: ExpertsForm::Grouped,
+    experts: &[ExpertsForm::Grouped, ExpertsForm::Gathered, ExpertsForm::All],
     appends_in_place: true,
     has_rotary_embedding: true,
     fuses: false,
@@ -272,7 +276,7 @@ pub static ORT_CUDA: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
-    experts: ExpertsForm::Grouped,
+    experts: &[ExpertsForm::Grouped, ExpertsForm::Gathered, ExpertsForm::All],
     appends_in_place: false,
     has_rotary_embedding: false,
     fuses: false,
@@ -302,7 +306,7 @@ pub static TRT: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::ProductsOfGroups,
-    experts: ExpertsForm::All,
+    experts: &[ExpertsForm::Gathered, ExpertsForm::All],
     appends_in_place: false,
     has_rotary_embedding: false,
     fuses: false,
@@ -328,7 +332,7 @@ pub static CUDA: Target = Target {
     kernels: Kernels { missing: native, domains: &[], node: |_| None, foreign: |_, _| None, value: native_value },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Whole,
-    experts: ExpertsForm::All,
+    experts: &[],
     appends_in_place: false,
     has_rotary_embedding: false,
     fuses: true,

@@ -21,7 +21,8 @@ use crate::text;
 pub use keep::{HEAD, Keep, KeepError, KeptAs, TABLE};
 pub use read::read;
 pub use values::{
-    AccuracyLevel, BlockSize, Io, LogitsChoice, Multiple, Precision, Smoothing, ValueError, WeightScalesName,
+    AccuracyLevel, BlockSize, ExpertsName, Io, LogitsChoice, Multiple, Precision, Smoothing, ValueError,
+    WeightScalesName,
 };
 
 /// What a user asks for. A member that is absent is left to the compiler.
@@ -46,6 +47,9 @@ pub struct Recipe {
     /// Whether the products of attention are computed in float32.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub attention_fp32: bool,
+    /// What mixtures of experts are lowered to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experts: Option<ExpertsName>,
     /// How codes and scales of weights are chosen.
     #[serde(skip_serializing_if = "Option::is_none", with = "text::optional")]
     pub weight_method: Option<WeightMethod>,

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use planish_passes::Half;
+use super::{RecipeError, refuse};
 use planish_passes::quantize::{Smooth, WeightScales};
+use planish_passes::{ExpertsForm, Half, Target};
 use serde::{Deserialize, Serialize};
 
 /// A text is not a value of a member.
@@ -115,6 +116,63 @@ pub enum AccuracyLevel {
     Int8,
     /// Inputs as they are.
     Float,
+}
+
+/// What mixtures of experts are lowered to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExpertsName {
+    /// Layers of each expert for the tokens that take it.
+    Grouped,
+    /// The chosen experts, copied to one tensor, for all tokens.
+    Gathered,
+    /// All experts for all tokens.
+    All,
+}
+
+impl ExpertsName {
+    const FORMS: [(Self, ExpertsForm, &'static str); 3] = [
+        (Self::Grouped, ExpertsForm::Grouped, "grouped"),
+        (Self::Gathered, ExpertsForm::Gathered, "gathered"),
+        (Self::All, ExpertsForm::All, "all"),
+    ];
+
+    /// As passes have it.
+    #[must_use]
+    pub fn form(self) -> ExpertsForm {
+        Self::FORMS.iter().find(|(name, ..)| *name == self).map_or(ExpertsForm::All, |(_, form, _)| *form)
+    }
+
+    /// As passes have it, where the target has it.
+    ///
+    /// # Errors
+    /// Why the target has no such form.
+    pub fn form_for(self, target: &Target) -> Result<ExpertsForm, RecipeError> {
+        let form = self.form();
+        if target.experts.contains(&form) {
+            return Ok(form);
+        }
+        let others: Vec<&str> = target.experts.iter().map(|form| Self::of(*form).name()).collect();
+        let name = self.name();
+        refuse(match others.is_empty() {
+            true => {
+                format!("--recipe experts is not for target {target}, which has no mixtures of experts; leave it out")
+            }
+            false => format!("--recipe experts={name} is not for target {target}; there are {}", others.join(", ")),
+        })
+    }
+
+    /// The name of a form.
+    #[must_use]
+    pub fn of(form: ExpertsForm) -> Self {
+        Self::FORMS.iter().find(|(_, own, _)| *own == form).map_or(Self::All, |(name, ..)| *name)
+    }
+
+    /// Its text.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::FORMS.iter().find(|(name, ..)| *name == self).map_or("", |(.., text)| *text)
+    }
 }
 
 /// How the scales of weights are chosen.

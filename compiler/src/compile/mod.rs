@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use planish_artifact::Artifact;
 use planish_artifact::backend::Backend;
 use planish_artifact::coverage::{Coverage, Extent};
@@ -22,8 +22,10 @@ use planish_artifact::draft::Draft;
 use planish_artifact::files::relative_path;
 use planish_artifact::manifest::{File, Manifest, PaddedVocabulary, PartManifest, SourceManifest};
 use planish_artifact::package::RuntimePackage;
+use planish_artifact::recipe::ExpertsName;
 use planish_ir::{Dim, Graph, Output, OutputRole};
 use planish_models::{LoadOptions, Loaded};
+use planish_passes::legalize::LOWER_EXPERTS;
 use planish_passes::quantize::{Bits, Quantization, WeightQuantization, release_codes};
 use planish_passes::raise::{Explanation, explain, raised};
 use planish_passes::{
@@ -108,6 +110,11 @@ impl LoweredPart {
         };
         self.stages.iter().any(|stage| stage.pass == LAST_LOGITS.name && stage.changed > 0)
             || !reads_one && self.graph.outputs().iter().any(gives_one)
+    }
+
+    /// Whether it had mixtures of experts that were lowered.
+    fn has_experts(&self) -> bool {
+        self.stages.iter().any(|stage| stage.pass == LOWER_EXPERTS.name && stage.changed > 0)
     }
 
     /// Whether its attention appends to a cache in place.
@@ -306,6 +313,13 @@ pub fn compile(
 ) -> Result<Compiled> {
     check::output(model, folder, options.force)?;
     let Lowered { source, parts: lowered } = lower(model, options, None, observer)?;
+    let has_experts = lowered.iter().any(LoweredPart::has_experts);
+    let asked = options.recipe.as_ref().and_then(|recipe| recipe.experts);
+    ensure!(
+        has_experts || asked.is_none(),
+        "--recipe experts={}: the model has no mixtures of experts; leave it out",
+        asked.map_or("", ExpertsName::name)
+    );
     check::artifact(model, &source, &lowered, options, observer)?;
     let interfaces = source.parts.iter().zip(&lowered).map(|(part, lowered)| interface(part, &lowered.graph));
     let interfaces: Vec<PartManifest> = interfaces.collect();
@@ -353,6 +367,7 @@ pub fn compile(
         fusion: options.passes.fusion,
         recipe: options.recipe.clone(),
         attention_fp32: options.passes.attention_fp32,
+        experts: has_experts.then(|| ExpertsName::of(options.passes.experts)),
         cache_in_place: lowered.iter().any(LoweredPart::appends_in_place),
         integer_inputs: describe::products(lowered.iter().map(|part| &part.graph))
             .any(|inputs| inputs == BlockInputs::Integers),

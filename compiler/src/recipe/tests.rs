@@ -104,6 +104,8 @@ fn what_does_not_fit_is_refused() {
         (&["precision=fp16,int4", "keep=@head=fp32"], &ORT_CUDA, false, "beside --fp16 give a pattern"),
         (&["keep=a"], &ORT, false, "add --precision"),
         (&["attention-fp32=true"], &ORT, false, "target ort computes attention in float32 anyway"),
+        (&["experts=grouped"], &TRT, false, "--recipe experts=grouped is not for target trt; there are gathered, all"),
+        (&["experts=all"], &CUDA, false, "target cuda, which has no mixtures of experts"),
         (&["pad-vocab=1000000"], &ORT, false, "--recipe pad-vocab is at most 65536, and 1000000 was given"),
         (&["precision=int8", "split-columns=99999999"], &ORT, true, "--recipe split-columns is at most 65536"),
         (&["precision=int8", "max-layer-loss=-1"], &ORT, true, "--recipe max-layer-loss is a number from 0 on"),

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result};
 use planish_artifact::backend::{Backend, lacks, spelled};
-use planish_artifact::recipe::Recipe;
+use planish_artifact::recipe::{ExpertsName, Recipe};
 use planish_ir::DType;
-use planish_passes::Options;
+use planish_passes::{ExpertsForm, Options};
 
 use super::{Folders, Request, RequestObserver};
 use crate::calibrate::{CalibrateOptions, Calibration, ranges};
@@ -79,6 +79,7 @@ pub fn followed(options: CompileOptions, recipe: &Recipe, resolved: Resolved) ->
             precision: resolved.half.map(Into::into),
             padding: resolved.padding,
             last_logits: recipe.last_logits(),
+            experts: resolved.experts.unwrap_or(options.passes.experts),
             allow_non_finite: recipe.allow_non_finite,
             ..options.passes
         },
@@ -94,9 +95,13 @@ pub fn followed(options: CompileOptions, recipe: &Recipe, resolved: Resolved) ->
 #[must_use]
 pub fn least_opset(backend: &Backend, recipe: &Recipe, source: &SourceModel) -> u32 {
     let attention = if recipe.attention_fp32 { backend.target.attention_between_casts.opset() } else { 0 };
+    let usual = backend.target.experts.first().copied().unwrap_or(ExpertsForm::All);
+    let form = recipe.experts.map_or(usual, ExpertsName::form);
     let codes = [recipe.blocks().map(|_| DType::I4), source.block_codes()];
     let codes = codes.into_iter().flatten().map(|codes| backend.target.blocks_opset(codes));
-    codes.chain([source.opset_of_experts(recipe.blocks().is_some()), attention]).max().unwrap_or(0)
+    // Layers of an expert are those of any model.
+    let stacked = form != ExpertsForm::Grouped || !backend.target.has_block_operators();
+    codes.chain([source.opset_of_experts(stacked && recipe.blocks().is_some()), attention]).max().unwrap_or(0)
 }
 
 /// Looks for the runtime of an artifact that is run before it is written; of another one it only says what it lacks.

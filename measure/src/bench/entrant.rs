@@ -125,6 +125,7 @@ impl Entrant {
             fusion: false,
             recipe: None,
             attention_fp32: false,
+            experts: None,
             cache_in_place: false,
             integer_inputs: false,
             runtime_package: RuntimePackage::default(),

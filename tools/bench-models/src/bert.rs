@@ -10,12 +10,30 @@ use crate::weights::{StorageType, Tensor};
 const TYPE_VOCAB: usize = 2;
 
 /// 110M parameters.
-pub(crate) const BASE: Size =
-    Size { vocab: 30522, hidden: 768, layers: 12, heads: 12, kv_heads: 12, intermediate: 3072, positions: 512 };
+pub(crate) const BASE: Size = Size {
+    vocab: 30522,
+    hidden: 768,
+    layers: 12,
+    heads: 12,
+    kv_heads: 12,
+    intermediate: 3072,
+    positions: 512,
+    head_size: None,
+    experts: None,
+};
 
 /// 340M parameters.
-pub(crate) const LARGE: Size =
-    Size { vocab: 30522, hidden: 1024, layers: 24, heads: 16, kv_heads: 16, intermediate: 4096, positions: 512 };
+pub(crate) const LARGE: Size = Size {
+    vocab: 30522,
+    hidden: 1024,
+    layers: 24,
+    heads: 16,
+    kv_heads: 16,
+    intermediate: 4096,
+    positions: 512,
+    head_size: None,
+    experts: None,
+};
 
 /// `config.json` with the keys that transformers 5 writes.
 pub(crate) fn config(size: &Size, dtype: StorageType) -> Value {

@@ -6,8 +6,17 @@ use crate::size::Size;
 use crate::weights::{StorageType, Tensor};
 
 /// The smallest of the four sizes (Radford et al., 2019, table 2): 124M parameters.
-pub(crate) const SMALL: Size =
-    Size { vocab: 50257, hidden: 768, layers: 12, heads: 12, kv_heads: 12, intermediate: 3072, positions: 1024 };
+pub(crate) const SMALL: Size = Size {
+    vocab: 50257,
+    hidden: 768,
+    layers: 12,
+    heads: 12,
+    kv_heads: 12,
+    intermediate: 3072,
+    positions: 1024,
+    head_size: None,
+    experts: None,
+};
 
 /// `config.json` with the keys that transformers 5 writes.
 pub(crate) fn config(size: &Size, dtype: StorageType) -> Value {

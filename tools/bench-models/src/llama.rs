@@ -6,8 +6,17 @@ use crate::size::Size;
 use crate::weights::{StorageType, Tensor};
 
 /// TinyLlama (Zhang et al., 2024, table 1): 1.1B parameters, 8 heads of queries to one of keys.
-pub(crate) const TINY: Size =
-    Size { vocab: 32000, hidden: 2048, layers: 22, heads: 32, kv_heads: 4, intermediate: 5632, positions: 2048 };
+pub(crate) const TINY: Size = Size {
+    vocab: 32000,
+    hidden: 2048,
+    layers: 22,
+    heads: 32,
+    kv_heads: 4,
+    intermediate: 5632,
+    positions: 2048,
+    head_size: None,
+    experts: None,
+};
 
 /// `config.json` with the keys that transformers 5 writes.
 pub(crate) fn config(size: &Size, dtype: StorageType) -> Value {

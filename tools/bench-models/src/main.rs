@@ -9,7 +9,9 @@
 
 mod bert;
 mod gpt2;
+mod gpt_oss;
 mod llama;
+mod mixtral;
 mod size;
 mod t5;
 mod vit;
@@ -22,7 +24,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
 use serde_json::Value;
 
-use crate::size::Size;
+use crate::size::{Experts, Size};
 use crate::weights::{StorageType, Tensor};
 
 /// Writes a checkpoint of a well-known size with random weights.
@@ -47,12 +49,18 @@ struct Args {
     /// Attention heads.
     #[arg(long, value_name = "N", value_parser = parse_size)]
     heads: Option<usize>,
-    /// Heads of keys and values, which the others share; for Llama.
+    /// Heads of keys and values, which the others share; for gpt-oss, Llama and Mixtral.
     #[arg(long, value_name = "N", value_parser = parse_size)]
     kv_heads: Option<usize>,
-    /// Size of the feed-forward layer.
+    /// Size of the feed-forward layer, or of an expert.
     #[arg(long, value_name = "N", value_parser = parse_size)]
     intermediate: Option<usize>,
+    /// Experts; for gpt-oss and Mixtral.
+    #[arg(long, value_name = "N", value_parser = parse_size)]
+    experts: Option<usize>,
+    /// Experts that a token takes.
+    #[arg(long, value_name = "N", value_parser = parse_size)]
+    taken: Option<usize>,
     /// Longest sequence.
     #[arg(long, value_name = "N", value_parser = parse_size)]
     positions: Option<usize>,
@@ -63,8 +71,12 @@ enum Model {
     BertBase,
     BertLarge,
     Gpt2,
+    #[value(name = "gpt-oss-20b")]
+    GptOss,
     #[value(name = "llama-1.1b")]
     Llama,
+    #[value(name = "mixtral-8x7b")]
+    Mixtral,
     T5Small,
     VitBase,
 }
@@ -75,7 +87,9 @@ impl Model {
             Self::BertBase => bert::BASE,
             Self::BertLarge => bert::LARGE,
             Self::Gpt2 => gpt2::SMALL,
+            Self::GptOss => gpt_oss::SMALL,
             Self::Llama => llama::TINY,
+            Self::Mixtral => mixtral::LARGE,
             Self::T5Small => t5::SMALL,
             Self::VitBase => vit::BASE,
         }
@@ -85,7 +99,9 @@ impl Model {
         match self {
             Self::BertBase | Self::BertLarge => bert::config(size, dtype),
             Self::Gpt2 => gpt2::config(size, dtype),
+            Self::GptOss => gpt_oss::config(size, dtype),
             Self::Llama => llama::config(size, dtype),
+            Self::Mixtral => mixtral::config(size, dtype),
             Self::T5Small => t5::config(size, dtype),
             Self::VitBase => vit::config(size, dtype),
         }
@@ -95,7 +111,9 @@ impl Model {
         match self {
             Self::BertBase | Self::BertLarge => bert::tensors(size),
             Self::Gpt2 => gpt2::tensors(size),
+            Self::GptOss => gpt_oss::tensors(size),
             Self::Llama => llama::tensors(size),
+            Self::Mixtral => mixtral::tensors(size),
             Self::T5Small => t5::tensors(size),
             Self::VitBase => vit::tensors(size),
         }
@@ -121,16 +139,32 @@ impl Args {
             layers: self.layers.unwrap_or(known.layers),
             heads,
             kv_heads,
+            // Other heads share the features of a token.
+            head_size: known.head_size.filter(|_| self.hidden.is_none() && self.heads.is_none()),
             intermediate: self.intermediate.unwrap_or(known.intermediate),
             positions: self.positions.unwrap_or(known.positions),
+            experts: known.experts.map(|known| Experts {
+                all: self.experts.unwrap_or(known.all),
+                taken: self.taken.unwrap_or(known.taken),
+            }),
         };
+        ensure!(
+            size.experts.is_some() || self.experts.is_none() && self.taken.is_none(),
+            "this model has no experts; leave out --experts and --taken, or take gpt-oss-20b or mixtral-8x7b",
+        );
+        ensure!(
+            size.experts.is_none_or(|experts| experts.taken <= experts.all),
+            "a token takes more experts than there are; change --taken or --experts",
+        );
         ensure!(
             size.hidden.is_multiple_of(heads),
             "the hidden size {} is not a multiple of the {heads} heads; change --hidden or --heads",
             size.hidden,
         );
         ensure!(
-            heads == kv_heads || matches!(self.model, Model::Llama) && heads.is_multiple_of(kv_heads),
+            heads == kv_heads
+                || matches!(self.model, Model::GptOss | Model::Llama | Model::Mixtral)
+                    && heads.is_multiple_of(kv_heads),
             "{heads} heads cannot share {kv_heads} heads of keys here; change --heads or --kv-heads",
         );
         Ok(size)

@@ -9,8 +9,17 @@ use crate::weights::{StorageType, Tensor};
 const BUCKETS: usize = 32;
 
 /// The smallest of the five sizes (Raffel et al., 2020, section 3.7): 60M parameters. Sequences have no end.
-pub(crate) const SMALL: Size =
-    Size { vocab: 32128, hidden: 512, layers: 6, heads: 8, kv_heads: 8, intermediate: 2048, positions: 512 };
+pub(crate) const SMALL: Size = Size {
+    vocab: 32128,
+    hidden: 512,
+    layers: 6,
+    heads: 8,
+    kv_heads: 8,
+    intermediate: 2048,
+    positions: 512,
+    head_size: None,
+    experts: None,
+};
 
 /// `config.json` with the keys that transformers 5 writes.
 pub(crate) fn config(size: &Size, dtype: StorageType) -> Value {

@@ -13,8 +13,17 @@ const PATCH: usize = 16;
 const CLASSES: usize = 1000;
 
 /// ViT-Base (Dosovitskiy et al., 2020, table 1): 86M parameters. It has no vocabulary, and a position for each patch.
-pub(crate) const BASE: Size =
-    Size { vocab: 1, hidden: 768, layers: 12, heads: 12, kv_heads: 12, intermediate: 3072, positions: 197 };
+pub(crate) const BASE: Size = Size {
+    vocab: 1,
+    hidden: 768,
+    layers: 12,
+    heads: 12,
+    kv_heads: 12,
+    intermediate: 3072,
+    positions: 197,
+    head_size: None,
+    experts: None,
+};
 
 /// `config.json` with the keys that transformers 5 writes.
 pub(crate) fn config(size: &Size, dtype: StorageType) -> Value {

@@ -6,8 +6,9 @@ use planish_ir::{BuildError, DType, Dim, ValueId, Weight};
 use super::{gated, rows, tokens, unrows};
 use crate::build::Builder;
 
-/// Products of all experts with all tokens. Weights stay as they are stored: tokens are the columns.
-pub(super) fn products(l: &mut Builder<'_, '_>, p: &Experts) -> Result<ValueId, BuildError> {
+/// Products of all experts with all tokens. Weights stay as they are stored: tokens are the columns. `numbers`, i64, has the
+/// index of each expert, which is the place among the weights where absent.
+pub(super) fn products(l: &mut Builder<'_, '_>, p: &Experts, numbers: Option<ValueId>) -> Result<ValueId, BuildError> {
     let x = rows(l, p.x)?;
     let x = l.transpose(x, &[1, 0])?;
     let gate = layer(l, p.gate, x, p.gate_bias)?;
@@ -15,7 +16,7 @@ pub(super) fn products(l: &mut Builder<'_, '_>, p: &Experts) -> Result<ValueId, 
     let inner = gated(l, p, gate, up)?;
     let results = layer(l, p.down, inner, p.down_bias)?;
     let results = l.widened(results)?;
-    let scores = scores(l, p)?;
+    let scores = scores(l, p, numbers)?;
     let weighted = l.binary(BinaryKind::Mul, results, scores)?;
     // The result of an expert that no score takes may be infinite, and 0 times that is no number.
     let zero = l.scalar(scores, 0.0);
@@ -37,7 +38,7 @@ fn layer(l: &mut Builder<'_, '_>, weight: ValueId, x: ValueId, bias: Option<Valu
 }
 
 /// [experts, 1, tokens]: the score of an expert for a token, 0 where the token does not take it.
-fn scores(l: &mut Builder<'_, '_>, p: &Experts) -> Result<ValueId, BuildError> {
+fn scores(l: &mut Builder<'_, '_>, p: &Experts, numbers: Option<ValueId>) -> Result<ValueId, BuildError> {
     let (indices, scores) = (rows(l, p.indices)?, rows(l, p.scores)?);
     let scores = l.widened(scores)?;
     let experts = l.graph.ty(p.gate).shape[0].clone();
@@ -48,8 +49,10 @@ fn scores(l: &mut Builder<'_, '_>, p: &Experts) -> Result<ValueId, BuildError> {
     let (indices, scores) = (column(l, indices)?, column(l, scores)?);
     // As 64 bit integers, which every target compares.
     let indices = l.cast(indices, DType::I64)?;
-    let numbers: Vec<i64> = (0..experts.as_constant().unwrap_or(0)).collect();
-    let all = l.graph.weight_part(Weight::integers(&numbers), l.like);
+    let all = numbers.unwrap_or_else(|| {
+        let numbers: Vec<i64> = (0..experts.as_constant().unwrap_or(0)).collect();
+        l.graph.weight_part(Weight::integers(&numbers), l.like)
+    });
     let is_taken = l.binary(BinaryKind::Equal, indices, all)?;
     let zero = l.scalar(scores, 0.0);
     let taken = l.emit(Select { condition: is_taken, a: scores, b: zero })?;

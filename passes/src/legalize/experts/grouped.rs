@@ -1,46 +1,21 @@
 //! Each expert computes the tokens that take it.
 
-use std::collections::HashSet;
-
 use planish_ir::ops::{BinaryKind, Experts, Flag, Gather, Linear, Reduce, ReduceKind, Split, TopK};
-use planish_ir::{BuildError, DType, Dim, Graph, Shape, Symbol, TensorType, ValueId, Weight};
+use planish_ir::{BuildError, DType, Dim, Shape, TensorType, ValueId, Weight};
 
 use super::super::quantized::{attributes, foreign, standard};
+use super::symbols::Symbols;
 use super::{gated, rows, tokens, unrows};
 use crate::build::Builder;
 
-/// Makes symbols for the numbers of tokens that experts take.
-pub(super) struct Counts {
-    taken: HashSet<Symbol>,
-    mixtures: usize,
-}
-
-impl Counts {
-    pub(super) fn new(graph: &Graph) -> Self {
-        let of = |ty: &planish_ir::Type| ty.dims().flat_map(Dim::symbols).cloned().collect::<Vec<_>>();
-        Self { taken: graph.values().flat_map(|(_, value)| of(&value.ty)).collect(), mixtures: 0 }
-    }
-
-    /// A symbol for each of so many experts.
-    fn next(&mut self, experts: usize) -> Vec<Dim> {
-        loop {
-            let names: Vec<String> = (0..experts).map(|e| format!("tokens_{}_{e}", self.mixtures)).collect();
-            self.mixtures += 1;
-            if names.iter().all(|name| !self.taken.contains(name.as_str())) {
-                return names.iter().map(|name| Dim::symbol(name)).collect();
-            }
-        }
-    }
-}
-
 /// Tokens are put in the order of their experts, an expert computes those that follow each other, and the results go back
 /// in the order of the tokens. An expert that no token takes computes a product without rows, for which no weight is read.
-pub(super) fn grouped(l: &mut Builder<'_, '_>, p: &Experts, counts: &mut Counts) -> Result<ValueId, BuildError> {
+pub(super) fn grouped(l: &mut Builder<'_, '_>, p: &Experts, symbols: &mut Symbols) -> Result<ValueId, BuildError> {
     let size = |l: &Builder<'_, '_>, value: ValueId, at: fn(&Shape) -> Option<&Dim>| {
         at(&l.graph.ty(value).shape).and_then(Dim::as_constant).filter(|size| *size > 0)
     };
     let sizes = (size(l, p.gate, |shape| shape.first()), size(l, p.indices, |shape| shape.last()));
-    let (Some(experts), Some(per_token)) = sizes else { return super::all::products(l, p) };
+    let (Some(experts), Some(per_token)) = sizes else { return super::all::products(l, p, None) };
     let experts = usize::try_from(experts).unwrap_or(usize::MAX);
     let (x, indices, scores) = (rows(l, p.x)?, rows(l, p.indices)?, rows(l, p.scores)?);
     // The typing rule has counted with the sizes.
@@ -51,7 +26,8 @@ pub(super) fn grouped(l: &mut Builder<'_, '_>, p: &Experts, counts: &mut Counts)
     let back = sorted(l, order, &taken)?;
     let token = l.with_scalar(BinaryKind::Div, order, per_token as f64)?;
     let x = l.emit(Gather { x, indices: token, axis: 0 })?;
-    let groups = Groups { sizes: counted(l, chosen, experts)?, dims: counts.next(experts), taken };
+    let groups =
+        Groups { sizes: counted(l, chosen, experts)?, dims: (0..experts).map(|_| symbols.next()).collect(), taken };
     let layer = |l: &mut Builder<'_, '_>, parts: &[ValueId], weight: ValueId, bias: Option<ValueId>| {
         let weights = each(l, weight, experts)?;
         let biases = bias.map(|bias| each(l, bias, experts)).transpose()?;
@@ -87,7 +63,7 @@ fn sorted(l: &mut Builder<'_, '_>, x: ValueId, count: &Dim) -> Result<ValueId, B
 }
 
 /// How often each expert is among those that are chosen: [experts], i64.
-fn counted(l: &mut Builder<'_, '_>, chosen: ValueId, experts: usize) -> Result<ValueId, BuildError> {
+pub(super) fn counted(l: &mut Builder<'_, '_>, chosen: ValueId, experts: usize) -> Result<ValueId, BuildError> {
     let column = [l.graph.ty(chosen).shape[0].clone(), Dim::constant(1)];
     let column = l.reshape(chosen, column)?;
     let numbers: Vec<i64> = (0..experts).filter_map(|e| i64::try_from(e).ok()).collect();

@@ -1,7 +1,9 @@
 //! Lowering of mixtures of experts.
 
 mod all;
+mod gathered;
 mod grouped;
+mod symbols;
 
 use planish_ir::ops::{Activation, Binary, BinaryKind, Experts, Gelu, GeluForm, Unary, UnaryKind};
 use planish_ir::{BuildError, Dim, Graph, Op, Step, ValueId};
@@ -14,8 +16,9 @@ pub const LOWER_EXPERTS: Pass = Pass {
     name: "lower-experts",
     summary: "Lowers mixtures of experts. In the form `grouped`, tokens are put in the order of their experts, and each \
               expert is linear layers of the tokens that take it, with weights of its own. An expert that no token takes multiplies \
-              no rows, and its weights are not read. The number of tokens of an expert is known at run time only. In the form `all`, \
-              every expert computes every token, and one that a token does not take adds 0 to the sum: there \
+              no rows, and its weights are not read. The number of tokens of an expert is known at run time only. In the form \
+              `gathered`, the weights of the experts that are chosen are copied, and each of these experts computes every token; weights of codes \
+              have the form `all`. In the form `all`, every expert computes every token, and one that a token does not take adds 0 to the sum: there \
               experts / k times as much is computed as is needed, and every weight is read. Weights stay as they are stored, because \
               tokens are the columns. Codes of weights become numbers through DequantizeLinear.",
     numerics: "The sum over the experts of a token takes place in float32 at least.",
@@ -62,14 +65,17 @@ pub const LOWER_EXPERTS: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    let mut counts = grouped::Counts::new(graph);
+    let mut symbols = symbols::Symbols::new(graph);
     let lowered = graph.rewrite(|graph, node| {
         let Op::Experts(experts) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
         let like = graph.node(node).outputs[0];
         let l = &mut Builder::at(graph, like);
         let result = match options.experts {
-            ExpertsForm::Grouped => grouped::grouped(l, &experts, &mut counts)?,
-            ExpertsForm::All => all::products(l, &experts)?,
+            ExpertsForm::Grouped => grouped::grouped(l, &experts, &mut symbols)?,
+            ExpertsForm::Gathered if gathered::fits(l.graph, &experts) => {
+                gathered::gathered(l, &experts, &mut symbols)?
+            }
+            ExpertsForm::Gathered | ExpertsForm::All => all::products(l, &experts, None)?,
         };
         Ok(Step::Replace(vec![result]))
     })?;
