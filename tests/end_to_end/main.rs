@@ -35,6 +35,7 @@ mod engine;
 mod engine_options;
 mod errors;
 mod evaluate;
+mod experts;
 mod export;
 mod external_data;
 mod fixed_folders;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::unpack::Packing;
-use super::{Channels, Weight, WeightExpr};
+use super::{Channels, StoredRange, Weight, WeightExpr};
 
 impl Weight {
     /// The slices of the first axis in a range. Transforms apply to the parts of their operands that the slices
@@ -50,7 +50,7 @@ impl Weight {
                 let offset = range.offset.checked_add(u64::try_from(bytes(first)?).ok()?)?;
                 // Elements that share the last byte with others are no part of the slices.
                 bytes(count)?;
-                Self::stored(self.dtype(), shape, super::StoredRange { source: range.source.clone(), offset })
+                Self::stored(self.dtype(), shape, StoredRange { source: range.source.clone(), offset })
             }
             WeightExpr::Inline(all) => {
                 let (start, length) = (bytes(first)?, bytes(count)?);

@@ -7,6 +7,7 @@
 //! ; fusion: off               on where absent
 //! ; cache: in-place            attention appends to its cache in place; the cache is copied where absent
 //! ; attention: fp32           products of attention in float32; in its own type where absent
+//! ; experts: all              or gathered, grouped; what the target has first where absent
 //! ; precision: fp16           or bf16; the graph's own where absent. With it:
 //! ; keep-fp32: PATTERN        what stays in float32
 //! ; max-abs: 100              the limit of activations
@@ -42,8 +43,8 @@ use planish_ir::{DType, Graph, text, verify};
 use planish_passes::legalize::LOWER_ATTENTION;
 use planish_passes::quantize::{QUANTIZE, QUANTIZE_WEIGHTS, Quantization, WeightQuantization, WeightScales};
 use planish_passes::{
-    CacheForm, Exception, Half, HalfPrecision, KeptType, Logits, Named, Options, PASSES, Padding, Pass, PassError,
-    Pipeline, Target, UnknownLogits,
+    CacheForm, Exception, ExpertsForm, Half, HalfPrecision, KeptType, Logits, Named, Options, PASSES, Padding, Pass,
+    PassError, Pipeline, Target, UnknownLogits,
 };
 use planish_testing::evaluation::{allowed, difference, inputs, tolerance};
 use planish_testing::{same_up_to_names, unified_diff};
@@ -135,6 +136,13 @@ fn read(content: &str) -> Result<Filetest, String> {
         None => false,
         Some("fp32") => true,
         Some(other) => return Err(format!("attention is fp32, not `{other}`")),
+    };
+    options.experts = match headers.remove("experts") {
+        None => options.experts,
+        Some("grouped") => ExpertsForm::Grouped,
+        Some("gathered") => ExpertsForm::Gathered,
+        Some("all") => ExpertsForm::All,
+        Some(other) => return Err(format!("experts are grouped, gathered or all, not `{other}`")),
     };
     options.cache = match headers.remove("cache") {
         None => CacheForm::Copy,

@@ -9,7 +9,7 @@ use planish_ir::ops::{Activation, Binary, BinaryKind, Experts, Gelu, GeluForm, U
 use planish_ir::{BuildError, Dim, Graph, Op, Step, ValueId};
 
 use crate::build::Builder;
-use crate::{Example, ExpertsForm, Options, Outcome, Pass, PassError, TRT};
+use crate::{Example, ExpertsForm, ORT, Options, Outcome, Pass, PassError};
 
 /// Lowers mixtures of experts.
 pub const LOWER_EXPERTS: Pass = Pass {
@@ -23,7 +23,7 @@ pub const LOWER_EXPERTS: Pass = Pass {
               tokens are the columns. Codes of weights become numbers through DequantizeLinear.",
     numerics: "The sum over the experts of a token takes place in float32 at least.",
     example: Example {
-        target: &TRT,
+        target: &ORT,
         fusion: false,
         before: "
             input %x: f32[n, 2]
@@ -37,28 +37,36 @@ pub const LOWER_EXPERTS: Pass = Pass {
             input %x: f32[n, 2]
             input %i: i64[n, 1]
             input %s: f32[n, 1]
-            weight @g = uniform(1) : f32[2, 3, 2]
-            weight @d = uniform(2) : f32[2, 2, 3]
-            weight @y/const = dense([0, 1]) : i64[2]
-            weight @y/const_1 = dense([0.0]) : f32[]
-            weight @y/const_2 = dense([0.0]) : f32[]
-            %y/transpose = transpose(%x) {perm = [1, 0]} : f32[2, n]
-            %y/matmul = matmul(@g, %y/transpose) : f32[2, 3, n]
-            %y/relu = relu(%y/matmul) : f32[2, 3, n]
-            %y/matmul_1 = matmul(@d, %y/relu) : f32[2, 2, n]
-            %y/reshape = reshape(%i) {shape = [n, 1, 1]} : i64[n, 1, 1]
-            %y/reshape_1 = reshape(%s) {shape = [n, 1, 1]} : f32[n, 1, 1]
-            %y/equal = equal(%y/reshape, @y/const) : bool[n, 1, 2]
-            %y/select = select(%y/equal, %y/reshape_1, @y/const_1) : f32[n, 1, 2]
-            %y/reduce_sum = reduce_sum(%y/select) {axes = [1], keep = false} : f32[n, 2]
-            %y/transpose_1 = transpose(%y/reduce_sum) {perm = [1, 0]} : f32[2, n]
-            %y/reshape_2 = reshape(%y/transpose_1) {shape = [2, 1, n]} : f32[2, 1, n]
-            %y/mul = mul(%y/matmul_1, %y/reshape_2) : f32[2, 2, n]
-            %y/equal_1 = equal(%y/reshape_2, @y/const_2) : bool[2, 1, n]
-            %y/select_1 = select(%y/equal_1, @y/const_2, %y/mul) : f32[2, 2, n]
-            %y/reduce_sum_1 = reduce_sum(%y/select_1) {axes = [0], keep = false} : f32[2, n]
-            %y/transpose_2 = transpose(%y/reduce_sum_1) {perm = [1, 0]} : f32[n, 2]
-            output y = %y/transpose_2",
+            weight @y/const = dense([1]) : i64[]
+            weight @y/const_1 = dense([0, 1]) : i64[2]
+            weight @g = reshape(gather(uniform(1) : f32[2, 3, 2], 0, [0]) : f32[1, 3, 2]) : f32[3, 2]
+            weight @g_1 = reshape(gather(uniform(1) : f32[2, 3, 2], 0, [1]) : f32[1, 3, 2]) : f32[3, 2]
+            weight @d = reshape(gather(uniform(2) : f32[2, 2, 3], 0, [0]) : f32[1, 2, 3]) : f32[2, 3]
+            weight @d_1 = reshape(gather(uniform(2) : f32[2, 2, 3], 0, [1]) : f32[1, 2, 3]) : f32[2, 3]
+            %y/reshape = reshape(%i) {shape = [n]} : i64[n]
+            %y/top_k, %y/top_k_1 = top_k(%y/reshape) {axis = 0, k = n, smallest = true} : i64[n], i64[n]
+            %y/top_k_2, %y/top_k_3 = top_k(%y/top_k_1) {axis = 0, k = n, smallest = true} : i64[n], i64[n]
+            %y/div = div(%y/top_k_1, @y/const) : i64[n]
+            %y/gather = gather(%x, %y/div) {axis = 0} : f32[n, 2]
+            %y/reshape_1 = reshape(%y/reshape) {shape = [n, 1]} : i64[n, 1]
+            %y/equal = equal(%y/reshape_1, @y/const_1) : bool[n, 2]
+            %y/cast = cast(%y/equal) {to = i64} : i64[n, 2]
+            %y/reduce_sum = reduce_sum(%y/cast) {axes = [0], keep = false} : i64[2]
+            %y/foreign, %y/foreign_1 = foreign([%y/gather, %y/reduce_sum], []) {domain = \"ai.onnx\", op = \"Split\", version = 13, settings = [axis = int(0)], captures = [], results = [f32[routed_0, 2], f32[routed_1, 2]]} : f32[routed_0, 2], f32[routed_1, 2]
+            %y/linear = linear(%y/foreign, @g) : f32[routed_0, 3]
+            %y/linear_1 = linear(%y/foreign_1, @g_1) : f32[routed_1, 3]
+            %y/foreign_2 = foreign([%y/linear, %y/linear_1], []) {domain = \"ai.onnx\", op = \"Concat\", version = 13, settings = [axis = int(0)], captures = [], results = [f32[n, 3]]} : f32[n, 3]
+            %y/relu = relu(%y/foreign_2) : f32[n, 3]
+            %y/foreign_3, %y/foreign_4 = foreign([%y/relu, %y/reduce_sum], []) {domain = \"ai.onnx\", op = \"Split\", version = 13, settings = [axis = int(0)], captures = [], results = [f32[routed_0, 3], f32[routed_1, 3]]} : f32[routed_0, 3], f32[routed_1, 3]
+            %y/linear_2 = linear(%y/foreign_3, @d) : f32[routed_0, 2]
+            %y/linear_3 = linear(%y/foreign_4, @d_1) : f32[routed_1, 2]
+            %y/foreign_5 = foreign([%y/linear_2, %y/linear_3], []) {domain = \"ai.onnx\", op = \"Concat\", version = 13, settings = [axis = int(0)], captures = [], results = [f32[n, 2]]} : f32[n, 2]
+            %y/gather_1 = gather(%y/foreign_5, %y/top_k_3) {axis = 0} : f32[n, 2]
+            %y/reshape_2 = reshape(%y/gather_1) {shape = [n, 1, 2]} : f32[n, 1, 2]
+            %y/reshape_3 = reshape(%s) {shape = [n, 1, 1]} : f32[n, 1, 1]
+            %y/mul = mul(%y/reshape_2, %y/reshape_3) : f32[n, 1, 2]
+            %y/reduce_sum_1 = reduce_sum(%y/mul) {axes = [1], keep = false} : f32[n, 2]
+            output y = %y/reduce_sum_1",
     },
     applies: |options| !options.keeps_operators(),
     run,

@@ -20,7 +20,7 @@ impl Symbols {
     /// One that was not made before.
     pub(super) fn next(&mut self) -> Dim {
         loop {
-            let name = format!("experts_{}", self.count);
+            let name = format!("routed_{}", self.count);
             self.count += 1;
             if !self.taken.contains(name.as_str()) {
                 return Dim::symbol(&name);
