@@ -53,8 +53,14 @@ fn stacks(source: &Arc<Noted>) -> Vec<(&'static str, Weight)> {
     let scales = Weight::numbers(DType::F32, vec![4], &[0.5, 0.25, 0.125, 2.0]).unwrap();
     let by_stack = plain.quantize(DType::I8, 0, &scales, None).unwrap();
     let by_column = Weight::numbers(DType::F32, vec![8], &[0.5; 8]).unwrap();
+    let numbers = |rows: usize, columns: usize| {
+        let numbers: Vec<f64> = (0..rows * columns).map(|i| i as f64 / 16.0).collect();
+        Weight::numbers(DType::F32, vec![rows, columns], &numbers).unwrap()
+    };
+    let adapted = matrix.plus_product(&numbers(24, 2), &numbers(2, 8)).unwrap().reshape(&[4, 6, 8]).unwrap();
     vec![
         ("plain", plain.clone()),
+        ("plus a product", adapted),
         ("transposed", plain.transpose(&[0, 2, 1]).unwrap().reshape(&[4, 6, 8]).unwrap()),
         ("of matrices", Weight::concat(&each, 0).unwrap()),
         (
