@@ -4,10 +4,10 @@
     make_goldens.py OUT [NAME...]
 
 OUT/NAME gets config.json, generation_config.json, model.safetensors and io.safetensors, as
-fixtures/goldens/README.md describes. Needs torch, transformers==5.23.0 and safetensors. The same
+fixtures/goldens/README.md describes. Needs torch, transformers==5.23.0 (5.24.0 for STATES) and safetensors. The same
 versions give the same bytes: seeds are fixed.
 
-To add a case, add a line to DECODERS, SEQ2SEQ or LABELS.
+To add a case, add a line to DECODERS, STATES, SEQ2SEQ or LABELS.
 """
 
 import argparse
@@ -87,6 +87,51 @@ DECODERS = {
     "opt-350m-like": ("OPTForCausalLM", OPT | {"do_layer_norm_before": False, "word_embed_proj_dim": 24}),
 }
 
+# Sizes of decoders with states of a fixed size, and of their attention.
+HYBRID = TINY | {"hidden_size": 32, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0}
+MAMBA = {"vocab_size": 139, "hidden_size": 24, "num_hidden_layers": 2, "conv_kernel": 3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+MIXER = {
+    "mamba_n_heads": 8, "mamba_d_head": "auto", "mamba_n_groups": 2, "mamba_d_state": 6, "mamba_d_conv": 3, "mamba_expand": 2,
+    "mamba_chunk_size": 4,
+}
+DELTA = {
+    "head_dim": 8, "linear_conv_kernel_dim": 3, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6,
+    "linear_value_head_dim": 8, "layer_types": ["linear_attention", "full_attention"],
+}
+
+# name -> (class of the model, configuration): decoders with states of a fixed size
+STATES = {
+    "lfm2": ("Lfm2ForCausalLM", HYBRID | {
+        "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "conv_L_cache": 4, "conv_bias": True,
+        "block_multiple_of": 8,
+    }),
+    "mamba": ("MambaForCausalLM", MAMBA | {"state_size": 5, "time_step_rank": 3}),
+    "mamba2": ("Mamba2ForCausalLM", MAMBA | {
+        "state_size": 6, "num_heads": 8, "head_dim": 6, "n_groups": 2, "chunk_size": 4, "time_step_limit": (0.0, 0.9),
+    }),
+    "qwen3-5": ("Qwen3_5ForCausalLM", HYBRID | DELTA),
+    "qwen3-next": ("Qwen3NextForCausalLM", HYBRID | DELTA | {
+        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 20,
+        "mlp_only_layers": [1],
+    }),
+    "bamba": ("BambaForCausalLM", HYBRID | MIXER | {"attn_layer_indices": [1], "time_step_limit": (0.0, float("inf"))}),
+    "falcon-h1": ("FalconH1ForCausalLM", HYBRID | MIXER | {
+        "mamba_d_ssm": 48, "num_hidden_layers": 1, "mamba_rms_norm": True, "key_multiplier": 0.5, "ssm_multipliers": [0.5, 1.5, 0.7, 1.2, 0.9],
+        "mlp_multipliers": [0.8, 1.3], "attention_in_multiplier": 1.4, "ssm_out_multiplier": 0.7, "lm_head_multiplier": 1.5,
+    }),
+    "granitemoehybrid": ("GraniteMoeHybridForCausalLM", HYBRID | MIXER | {
+        "num_local_experts": 0, "shared_intermediate_size": 40, "layer_types": ["linear_attention", "full_attention"],
+        "position_embedding_type": "rope", "embedding_multiplier": 3.0, "residual_multiplier": 0.8, "attention_multiplier": 0.3, "logits_scaling": 0.5,
+    }),
+    "jamba": ("JambaForCausalLM", HYBRID | {
+        "num_experts": 1, "attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 5, "mamba_d_conv": 3, "mamba_dt_rank": 3,
+    }),
+    "nemotron-h": ("NemotronHForCausalLM", HYBRID | {
+        "num_hidden_layers": None, "layers_block_type": ["mamba", "mlp", "attention"], "head_dim": 8, "mamba_num_heads": 4, "mamba_head_dim": 6,
+        "n_groups": 2, "ssm_state_size": 5, "conv_kernel": 3, "chunk_size": 4, "n_routed_experts": 1,
+    }),
+}
+
 # name -> (class of the model, configuration)
 SEQ2SEQ = {
     "t5-gated-untied": ("T5ForConditionalGeneration", {
@@ -131,7 +176,7 @@ SPREAD = {
     "gemma": 0.3, "gemma2": 0.05, "llama-dynamic": 0.2, "llama-yarn": 0.2, "phi3-longrope": 0.2, "qwen3": 0.2,
     "gpt-neox": 0.2, "gpt-neox-sequential": 0.3, "opt": 0.2, "opt-350m-like": 0.2, "marian": 0.3, "t5-gated-untied": 0.2,
     "glm4-moe": 0.2, "dots1": 0.2, "ernie4-5-moe": 0.2, "flex-olmo": 0.2, "hunyuan-moe": 0.2, "bart-classify": 0.3, "bert-choice": 0.3,
-}
+} | dict.fromkeys(STATES, 0.2) | {"qwen3-5": 0.1, "qwen3-next": 0.1}
 
 LENGTH, NEW, PROMPT = 9, 12, 9
 
@@ -216,6 +261,39 @@ def decoder_io(model) -> dict:
     return io | generated(model, vocabulary)
 
 
+def states_io(model) -> dict:
+    """Rows of two lengths, each computed alone, unpadded and as a whole, and a step as the last token of a whole."""
+    vocabulary = model.config.vocab_size
+    lengths = [LENGTH, LENGTH - 3]
+    score = lambda ids: model(input_ids=ids, use_cache=False).logits
+    ids, mask, positions = (torch.zeros(2, LENGTH, dtype=torch.int64) for _ in range(3))
+    rows = [torch.randint(3, vocabulary, (1, length + 1)) for length in lengths]
+    logits = torch.zeros(2, LENGTH, vocabulary)
+    for b, (row, length) in enumerate(zip(rows, lengths)):
+        start = LENGTH - length
+        ids[b, start:], mask[b, start:], positions[b, start:] = row[0, :-1], 1, torch.arange(length)
+        logits[b, start:] = score(row)[0, :-1]
+    for _ in range(100):
+        prompt = torch.randint(3, vocabulary, (1, PROMPT))
+        greedy = prompt
+        for _ in range(NEW):
+            scores = score(greedy)[:, -1:]
+            scores[..., model.config.eos_token_id] = -torch.inf
+            greedy = torch.cat([greedy, scores.argmax(-1)], 1)
+        if greedy[0, -NEW:].unique().numel() >= 3:
+            break
+    else:
+        raise SystemExit(f"{model.config.model_type} generates the same ids again and again: draw its weights wider (SPREAD)")
+    return {
+        "in.input_ids": ids, "in.attention_mask": mask, "in.position_ids": positions,
+        "in.step.input_ids": torch.stack([row[0, -1:] for row in rows]),
+        "in.step.attention_mask": torch.cat([mask, torch.ones(2, 1, dtype=torch.int64)], 1),
+        "in.step.position_ids": torch.tensor([[length] for length in lengths]),
+        "in.prompt": prompt, "out.greedy": greedy, "out.logits": logits,
+        "out.step.logits": torch.stack([score(row)[0, -1:] for row in rows]),
+    }
+
+
 def seq2seq_io(model) -> dict:
     """Rows of two lengths padded on the right, a decoder prefix, and generated ids."""
     config = model.config
@@ -257,7 +335,7 @@ def labels_io(model) -> dict:
 
 def write(name: str, folder: Path) -> None:
     decoder = name in DECODERS
-    kind, keys = (DECODERS | SEQ2SEQ | LABELS)[name]
+    kind, keys = (DECODERS | STATES | SEQ2SEQ | LABELS)[name]
     model = build(name, kind, TINY | keys if decoder else keys)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -266,7 +344,7 @@ def write(name: str, folder: Path) -> None:
     model = model.double()
     torch.set_default_dtype(torch.float64)
     with torch.no_grad():
-        io = (decoder_io if decoder else labels_io if name in LABELS else seq2seq_io)(model)
+        io = (decoder_io if decoder else states_io if name in STATES else labels_io if name in LABELS else seq2seq_io)(model)
     torch.set_default_dtype(torch.float32)
     save_file({key: (value.float() if value.is_floating_point() else value).contiguous() for key, value in io.items()}, folder / "io.safetensors")
 
@@ -276,7 +354,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME")
     args = parser.parse_args()
-    for name in args.names or [*DECODERS, *SEQ2SEQ, *LABELS]:
+    for name in args.names or [*DECODERS, *STATES, *SEQ2SEQ, *LABELS]:
         write(name, args.out / name)
         print(args.out / name)
 

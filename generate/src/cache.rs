@@ -57,6 +57,11 @@ impl Cache {
         Ok(())
     }
 
+    /// Whether it has states that no shorter text has: of convolutions and recurrences, which keep sums of what was read.
+    pub(super) fn has_states(part: &PartManifest) -> bool {
+        part.inputs.iter().filter_map(|input| input.role.cache()).any(|entry| entry.kind.is_state())
+    }
+
     /// What a step takes.
     pub(super) fn inputs(&self) -> impl Iterator<Item = (&str, &RuntimeValue)> {
         self.entries.iter().map(|entry| entry.past.name.as_str()).zip(&self.values)

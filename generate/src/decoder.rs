@@ -35,6 +35,8 @@ pub(super) struct Decoder {
     recompute_at: Option<usize>,
     /// The length from which on the keys of a token depend on the length of its row.
     length_dependence: Option<LengthDependence>,
+    /// Whether the cache has states, which cannot be shortened.
+    has_states: bool,
     /// Whether an engine runs, which is built for prompts of one run.
     is_engine: bool,
     rows: Vec<Tokens>,
@@ -81,6 +83,7 @@ impl Decoder {
             recompute_at: manifest.recompute_at,
             // A manifest without `length_dependence` may have the length at which caches are recomputed.
             length_dependence: manifest.length_dependence.or(manifest.recompute_at.map(LengthDependence::From)),
+            has_states: Cache::has_states(part),
             is_engine: parts.runtime.formats().contains(&Format::ENGINE),
             rows: Vec::new(),
         })
@@ -177,6 +180,9 @@ impl Decoder {
             return 0;
         }
         let same = row.ids.iter().zip(prompt).take_while(|(own, id)| own == id).count();
+        if self.has_states && (same < row.ids.len() || same == prompt.len()) {
+            return 0;
+        }
         same.min(prompt.len().saturating_sub(1))
     }
 

@@ -13,6 +13,7 @@ use planish_models::Task;
 use planish_runtimes::{BestScores, Format, Runtime, RuntimeValue, Session, SessionOptions};
 
 use super::Search;
+use super::cache::Cache;
 use super::decoder::{self, Decoder};
 use super::encoder_decoder::{self, EncoderDecoder, READS_NO_AHEAD};
 use super::lookup::{self, LOOKUP};
@@ -130,6 +131,12 @@ pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>], s
         }
         if runtime.formats().contains(&Format::ENGINE) {
             bail!("--set {LOOKUP} shortens the cache, which engines of `{}` cannot; leave it out", runtime.name());
+        }
+        if parts.iter().any(Cache::has_states) {
+            bail!(
+                "--set {LOOKUP} shortens the cache, and the model has states of convolutions or recurrences, which cannot be \
+                 shortened; leave it out"
+            );
         }
         if parts.iter().any(|part| part.last_logits) {
             bail!(

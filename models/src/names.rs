@@ -57,6 +57,8 @@ pub(crate) const SEQUENCE: &str = "sequence_length";
 pub(crate) const CHOICES: &str = "num_choices";
 /// Positions of a cache.
 pub(crate) const PAST: &str = "past_sequence_length";
+/// Positions of a cache and the new ones, where no input has those of the cache alone.
+pub(crate) const TOTAL: &str = "total_sequence_length";
 /// The encoder's tokens.
 pub(crate) const ENCODER_SEQUENCE: &str = "encoder_sequence_length";
 /// The new tokens of a decoder after an encoder, and those in its cache.
@@ -68,6 +70,7 @@ const SYMBOLS: &[Named<SymbolRole>] = &[
     (SEQUENCE, SymbolRole::Tokens),
     (CHOICES, SymbolRole::Choices),
     (PAST, SymbolRole::Past),
+    (TOTAL, SymbolRole::PastAndTokens),
     (ENCODER_SEQUENCE, SymbolRole::EncoderTokens),
     (DECODER_SEQUENCE, SymbolRole::Tokens),
     (DECODER_PAST, SymbolRole::Past),
@@ -118,6 +121,41 @@ impl CacheOf {
     /// The outputs of keys and values of a layer.
     pub(crate) fn present(self, layer: usize) -> [(String, OutputRole); 2] {
         self.entries(layer).map(|(entry, name)| (format!("present.{name}"), OutputRole::Cache(entry)))
+    }
+}
+
+/// States of layers that have a fixed size, which a step leaves for the next one, as Transformers.js names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StateOf {
+    /// The last inputs of a convolution.
+    Convolution,
+    /// Linear attention.
+    Attention,
+    /// A state space.
+    Space,
+}
+
+impl StateOf {
+    /// What the state of a layer is, and how names end with it.
+    fn entry(self, layer: usize) -> (CacheEntry, String) {
+        let (kind, of) = match self {
+            Self::Convolution => (CacheKind::Convolution, "conv"),
+            Self::Attention => (CacheKind::Recurrent, "recurrent"),
+            Self::Space => (CacheKind::Recurrent, "ssm"),
+        };
+        (CacheEntry { layer, kind, tensor: CacheTensor::State }, format!("{of}.{layer}"))
+    }
+
+    /// The input of the state of a layer.
+    pub(crate) fn past(self, layer: usize) -> (String, InputRole) {
+        let (entry, name) = self.entry(layer);
+        (format!("past_{name}"), InputRole::Cache(entry))
+    }
+
+    /// The output of the state of a layer.
+    pub(crate) fn present(self, layer: usize) -> (String, OutputRole) {
+        let (entry, name) = self.entry(layer);
+        (format!("present_{name}"), OutputRole::Cache(entry))
     }
 }
 
@@ -191,5 +229,9 @@ mod tests {
         assert_eq!(role.to_string(), "cache.encoder.3.value");
         let [(key, role), _] = CacheOf::Model.present(0);
         assert_eq!((key.as_str(), role.to_string().as_str()), ("present.0.key", "cache.growing(2).0.key"));
+        let (state, role) = StateOf::Space.past(2);
+        assert_eq!((state.as_str(), role.to_string().as_str()), ("past_ssm.2", "cache.recurrent.2.state"));
+        let (state, role) = StateOf::Convolution.present(0);
+        assert_eq!((state.as_str(), role.to_string().as_str()), ("present_conv.0", "cache.convolution.0.state"));
     }
 }

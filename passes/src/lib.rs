@@ -34,7 +34,7 @@ pub use precision::{Half, HalfPrecision};
 pub use rounds::{MAX_ROUNDS, Stage};
 pub use target::{
     AttentionForm, CUDA, CacheForm, CastAttention, ExpertsForm, ONNX, ORT, ORT_CUDA, Observation, QuantizedForm,
-    TARGETS, TRT, Target, TokenOrder, UnknownTarget,
+    StateForm, TARGETS, TRT, Target, TokenOrder, UnknownTarget,
 };
 
 use std::ops::RangeInclusive;

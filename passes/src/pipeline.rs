@@ -8,7 +8,8 @@ use crate::fuse::{FUSE_EMBEDDINGS, FUSE_GATED, FUSE_LINEAR, FUSE_NORMS, FUSE_ROT
 use crate::last_logits::LAST_LOGITS;
 use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, CHUNK_ATTENTION, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_EXPERTS,
-    LOWER_LINEAR, LOWER_NORMS, LOWER_QUANTIZED, LOWER_ROTARY, MOVE_CODES, SELECT_PARTS, STORE_ONCE, SUBSTITUTE_KERNELS,
+    LOWER_LINEAR, LOWER_NORMS, LOWER_QUANTIZED, LOWER_ROTARY, LOWER_STATES, MOVE_CODES, SELECT_PARTS, STORE_ONCE,
+    SUBSTITUTE_KERNELS,
 };
 use crate::observe::{OBSERVE, OBSERVE_INPUTS};
 use crate::pad::{PAD_LINEAR, PAD_VOCAB};
@@ -52,6 +53,7 @@ pub const PASSES: &[Pass] = &[
     WIDEN,
     ABSORB_BIASES,
     LOWER_EXPERTS,
+    LOWER_STATES,
     LOWER_ACTIVATIONS,
     SELECT_PARTS,
     FLATTEN_TOKENS,
@@ -111,8 +113,9 @@ const LOWERING: &[&Pass] = &[
     &ABSORB_BIASES,
     // Computes the biases that were absorbed.
     &FOLD,
-    // Emits activations.
+    // Both emit activations.
     &LOWER_EXPERTS,
+    &LOWER_STATES,
     &LOWER_ACTIVATIONS,
     // Sees linear layers and what takes their results.
     &SELECT_PARTS,

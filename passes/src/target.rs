@@ -1,11 +1,15 @@
 //! The targets that graphs are compiled for.
 
+mod forms;
+
 use std::fmt;
 use std::ops::RangeInclusive;
 
 use planish_ir::DType;
 use planish_ir::ops::Foreign;
 use planish_ir::weight::Channels;
+
+pub use forms::{CacheForm, Observation, QuantizedForm, StateForm};
 
 use crate::legalize::native::{native, native_value};
 use crate::legalize::tables::{ort_cpu, ort_cuda, standard};
@@ -40,6 +44,8 @@ pub struct Target {
     pub most_scores: Option<usize>,
     /// Whether a mask that leaves out no key is skipped at run time. A branch chooses.
     pub skips_masks: bool,
+    /// What layers with a state of a fixed size are lowered to.
+    pub states: StateForm,
     /// What quantized layers are lowered to.
     pub quantized: QuantizedForm,
     /// What attention of a half type is lowered to where its operands are cast to float32
@@ -135,34 +141,6 @@ impl Target {
     }
 }
 
-/// How attention appends new keys and values to those of a cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CacheForm {
-    /// The results are new tensors, with a copy of the past in them.
-    #[default]
-    Copy,
-    /// The operator writes after the past, if a program gives it one buffer for the past and for the result, with room
-    /// for all keys. Given two, it copies the past. The operator is ONNX Runtime's GroupQueryAttention.
-    InPlace,
-    /// The same, if the operator computes every attention with a cache; a copy otherwise.
-    InPlaceIfPossible,
-}
-
-/// The form of quantized layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuantizedForm {
-    /// Products of integers, as ONNX Runtime has them: u8 times i8, each with a zero point.
-    IntegerProducts,
-    /// Products of floats between DequantizeLinear and QuantizeLinear, which the target fuses: i8 times i8, or float8
-    /// times float8, with zero points of 0.
-    Pairs,
-    /// The same where the target takes signed codes and zero points of 0 only: u8 with a zero point of 128 becomes i8.
-    SignedPairs,
-    /// Operators of the graph on codes: i8 times i8, with fixed scales and zero points of 0, and without columns that are
-    /// split.
-    Codes,
-}
-
 /// The form of attention of a half type whose operands are cast to float32.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CastAttention {
@@ -187,16 +165,6 @@ impl CastAttention {
     }
 }
 
-/// Where the extremes of observed values are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Observation {
-    /// Directly after each value, for runtimes that run nodes in the order of the graph.
-    Interleaved,
-    /// At the end of the graph, the last value first, for runtimes that walk back from the last node that nothing reads
-    /// and run first what they meet last.
-    AtEnd,
-}
-
 impl Target {
     /// The properties of [`ONNX`], for targets of tests that differ in a few of them. A target that is compiled for states
     /// every property.
@@ -218,6 +186,7 @@ impl Target {
         fuses: false,
         most_scores: None,
         skips_masks: false,
+        states: StateForm::Products,
         quantized: QuantizedForm::Pairs,
         attention_between_casts: CastAttention::Products,
         selects_parts: false,
@@ -252,6 +221,7 @@ pub static ORT: Target = Target {
     fuses: false,
     most_scores: Some(256 << 20),
     skips_masks: true,
+    states: StateForm::Operators,
     quantized: QuantizedForm::IntegerProducts,
     attention_between_casts: CastAttention::Products,
     selects_parts: false,
@@ -282,6 +252,7 @@ pub static ORT_CUDA: Target = Target {
     fuses: false,
     most_scores: Some(256 << 20),
     skips_masks: false,
+    states: StateForm::Products,
     quantized: QuantizedForm::Pairs,
     attention_between_casts: CastAttention::Products,
     selects_parts: false,
@@ -312,6 +283,7 @@ pub static TRT: Target = Target {
     fuses: false,
     most_scores: None,
     skips_masks: false,
+    states: StateForm::Products,
     quantized: QuantizedForm::SignedPairs,
     // Found by building engines ([docs/tensorrt.md](../../docs/tensorrt.md)).
     attention_between_casts: CastAttention::Operator { sizes: 9..=256 },
@@ -338,6 +310,7 @@ pub static CUDA: Target = Target {
     fuses: true,
     most_scores: None,
     skips_masks: false,
+    states: StateForm::Products,
     quantized: QuantizedForm::Codes,
     attention_between_casts: CastAttention::Products,
     selects_parts: false,

@@ -123,7 +123,7 @@ fn element_types_of_no_weights() {
 
 #[test]
 fn unknown_architectures() {
-    assert_key_refused("model_type", json!("mamba"), &["\"mamba\"", "bert", "camembert", "distilbert", "roberta"]);
+    assert_key_refused("model_type", json!("rwkv"), &["\"rwkv\"", "bert", "camembert", "distilbert", "roberta"]);
     let nothing = |draft: &mut Draft| {
         draft.config["model_type"] = json!(null);
         draft.config["architectures"] = json!(null);

@@ -86,6 +86,7 @@ mod running;
 mod sentence;
 mod signals;
 mod small_int8;
+mod states;
 mod support;
 mod toy_backend;
 mod triton;

@@ -23,18 +23,40 @@ pub(super) fn add(inputs: &mut Vec<(String, Tensor)>, described: &[(Cow<'_, str>
     let mut notes = Vec::new();
 
     // All keys and values or none: some of them, or an encoder's, are never empty.
-    let cache: Vec<_> = described.iter().filter(|(_, input)| input.role.cache().is_some()).collect();
+    let all: Vec<_> = described.iter().filter(|(_, input)| input.role.cache().is_some()).collect();
+    let (states, cache): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, input)| is_state(input));
+    let is_first = cache.iter().chain(&states).all(|(name, _)| !given(name));
     let pasts: Option<Vec<&Dim>> = cache.iter().map(|(name, input)| past(input).filter(|_| !given(name))).collect();
     if let Some(pasts) = pasts.filter(|pasts| !pasts.is_empty()) {
         sizes.extend(pasts.into_iter().map(|past| (past, 0)));
         let empty = |(name, input): &(&str, &Input)| {
             let tensor = Tensor::zeros(input.value.dtype()?, shape(input, &sizes)?)?;
-            input.role.cache().map(|_| ((*name).to_owned(), tensor))
+            (input.role.cache().is_some() && !is_state(input)).then(|| ((*name).to_owned(), tensor))
         };
         let all: Vec<_> = missing.iter().filter_map(empty).collect();
         if all.len() == cache.len() {
             inputs.extend(all);
             notes.push(format!("{}* are empty", common(cache.iter().map(|(name, _)| name.as_ref()))));
+        }
+    }
+    if is_first && !states.is_empty() {
+        // Where no key says how long the past is, the mask of a first step is as long as its tokens.
+        let second = |wanted: fn(InputRole) -> bool| {
+            described.iter().find(|(_, input)| wanted(input.role)).and_then(|(_, input)| input.value.dims().get(1))
+        };
+        if let (Some(mask), Some(tokens)) = (second(|role| role == InputRole::Mask), second(InputRole::is_token_ids))
+            && let Some(count) = sizes.get(tokens).copied()
+        {
+            sizes.entry(mask).or_insert(count);
+        }
+        let zeros = |(name, input): &(&str, &Input)| {
+            let tensor = Tensor::zeros(input.value.dtype()?, shape(input, &sizes)?)?;
+            is_state(input).then(|| ((*name).to_owned(), tensor))
+        };
+        let all: Vec<_> = missing.iter().filter_map(zeros).collect();
+        if all.len() == states.len() {
+            inputs.extend(all);
+            notes.push(format!("{}* are zeros", common(states.iter().map(|(name, _)| name.as_ref()))));
         }
     }
     // The mask first: positions are counted by it.
@@ -58,6 +80,11 @@ pub(super) fn add(inputs: &mut Vec<(String, Tensor)>, described: &[(Cow<'_, str>
         }
     }
     notes
+}
+
+/// Whether an input is the state of a convolution or of a recurrence: zeros before the first token.
+fn is_state(input: &Input) -> bool {
+    input.role.cache().is_some_and(|entry| entry.kind.is_state())
 }
 
 /// The dimension of earlier positions.

@@ -212,7 +212,8 @@ fn in_place(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
     let role = |name: &str| graph.interface.input(name);
     let dims = |ty: &Type| ty.as_tensor().map_or_else(Vec::new, |ty| ty.shape.to_vec());
     let new = inputs().find(|(_, name, _)| role(name).is_token_ids()).and_then(|(_, _, ty)| dims(ty).get(1).cloned());
-    let mut pasts = inputs().filter(|(_, name, _)| role(name).cache().is_some()).peekable();
+    let mut pasts =
+        inputs().filter(|(_, name, _)| role(name).cache().is_some_and(|entry| !entry.kind.is_state())).peekable();
     let (Some(_), Some(new)) = (pasts.peek(), new) else {
         bail!(
             "--cache in-place is for decoders with inputs of keys and values, and the model has none; use --cache copy"

@@ -31,6 +31,8 @@ pub(super) enum Role {
     Batch,
     /// The length of the cache of tokens that came before.
     Past,
+    /// That length and the tokens that follow, where no input has the length alone.
+    All,
     /// The tokens that follow a cache.
     New,
     /// The length of a sequence of tokens.
@@ -50,11 +52,12 @@ pub(super) struct PartSymbols<'a> {
 impl<'a> PartSymbols<'a> {
     pub(super) fn of(part: &'a PartManifest) -> Self {
         let all: BTreeSet<&str> = part.inputs.iter().flat_map(names).collect();
-        let has_past = part.symbols.values().any(|role| *role == SymbolRole::Past);
+        let has_past = part.symbols.values().any(|role| matches!(role, SymbolRole::Past | SymbolRole::PastAndTokens));
         let tokens = part.inputs.iter().find(|input| input.role.is_token_ids());
         let role = |symbol: &str| match part.symbols.get(symbol).copied().unwrap_or_default() {
             SymbolRole::Rows => Role::Batch,
             SymbolRole::Past => Role::Past,
+            SymbolRole::PastAndTokens => Role::All,
             SymbolRole::Tokens | SymbolRole::EncoderTokens => match tokens {
                 Some(tokens) if has_past && names(tokens).any(|name| name == symbol) => Role::New,
                 Some(_) => Role::Length,
@@ -83,7 +86,7 @@ impl<'a> PartSymbols<'a> {
     }
 
     fn has_past(&self) -> bool {
-        self.roles.values().any(|role| *role == Role::Past)
+        self.roles.values().any(|role| matches!(role, Role::Past | Role::All))
     }
 
     /// The ranges of the symbols that the part has.
@@ -111,6 +114,9 @@ impl<'a> PartSymbols<'a> {
                 let range = match role {
                     Role::Batch => batch,
                     Role::Past => past,
+                    Role::All => {
+                        SizeRange { min: past.min + new.min, opt: past.opt + new.opt, max: past.max + new.max }
+                    }
                     Role::New => new,
                     Role::Length => length,
                     Role::Choices => choices,

@@ -131,6 +131,14 @@ fn document(model: &Loaded, file: &str, in_place: bool) -> Result<Value> {
     let no_decoder =
         || anyhow!("{} is not a decoder with a cache, and onnxruntime-genai takes no other", model.architecture);
     let [part] = model.parts.as_slice() else { return Err(no_decoder()) };
+    let interface = &part.graph.interface;
+    if interface.inputs.values().filter_map(|role| role.cache()).any(|entry| entry.kind.is_state()) {
+        bail!(
+            "{} has states of convolutions or recurrences, which the model type that planish writes for onnxruntime-genai does not \
+             have; leave out --package genai",
+            model.architecture
+        )
+    }
     let shape = Shape::of(&part.graph).ok_or_else(no_decoder)?;
     if shape.key_size != shape.value_size {
         bail!(

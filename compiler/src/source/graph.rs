@@ -5,12 +5,13 @@ use planish_ir::ops::{Cast, Embedding, Expand, Foreign, Gather, Reshape};
 use planish_ir::{Dim, Graph, InputRole, Op, OutputRole, Symbol, ValueId};
 use planish_models::{IdRange, Task, names};
 
-/// A graph with logits that gives the keys of its first layer back generates text.
+/// A graph with logits that gives the keys of its first layer back, or a state, generates text.
 pub(super) fn task(graph: &Graph) -> Option<Task> {
     let interface = &graph.interface;
     let is_growing = |entry: &CacheEntry| matches!(entry.kind, CacheKind::Growing { .. });
     let is_first = |entry: &CacheEntry| entry.layer == 0 && entry.tensor == CacheTensor::Key && is_growing(entry);
-    let mut taken = interface.inputs.values().filter_map(|role| role.cache()).filter(is_first);
+    let counts = |entry: &CacheEntry| is_first(entry) || entry.kind.is_state();
+    let mut taken = interface.inputs.values().filter_map(|role| role.cache()).filter(counts);
     let cached = taken.any(|entry| interface.present(entry).is_some());
     let scores = interface.output_of(OutputRole::Logits).is_some();
     (cached && scores && interface.input_of(InputRole::TokenIds).is_some()).then_some(Task::TextGeneration)

@@ -70,7 +70,7 @@ pub fn has_sequence(specs: &[InputSpec]) -> bool {
 
 /// Whether a symbol counts what is one after another in a row.
 pub fn is_of_sequence(role: SymbolRole) -> bool {
-    is_new(role) || role == SymbolRole::Past
+    is_new(role) || matches!(role, SymbolRole::Past | SymbolRole::PastAndTokens)
 }
 
 /// Whether a symbol counts what a run reads in a row.
@@ -79,6 +79,7 @@ fn is_new(role: SymbolRole) -> bool {
         SymbolRole::Tokens | SymbolRole::EncoderTokens | SymbolRole::Samples | SymbolRole::Frames => true,
         SymbolRole::Rows
         | SymbolRole::Past
+        | SymbolRole::PastAndTokens
         | SymbolRole::Choices
         | SymbolRole::Channels
         | SymbolRole::Height
@@ -132,6 +133,7 @@ fn bound<'a>(symbols: impl Iterator<Item = (&'a Symbol, SymbolRole)>, sizes: Siz
     let size = |symbol: &Symbol, role: SymbolRole| match role {
         SymbolRole::Rows => Some(sizes.batch),
         SymbolRole::Past => Some(past),
+        SymbolRole::PastAndTokens => sizes.sequence.checked_add(past),
         SymbolRole::Tokens | SymbolRole::EncoderTokens | SymbolRole::Samples | SymbolRole::Frames => {
             Some(sizes.sequence)
         }

@@ -18,6 +18,7 @@ mod order;
 mod quantize;
 mod reduce;
 mod rotary;
+mod states;
 mod unary;
 
 pub use quantize::Codes;

@@ -28,6 +28,7 @@ mod reduce;
 mod rotary;
 mod small_types;
 mod state;
+mod states;
 mod unary;
 
 use planish_eval::{Data, EvalError, Tensor, evaluate};

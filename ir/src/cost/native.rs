@@ -1,6 +1,6 @@
 //! Operators of the graph.
 
-use crate::ops::{Activation, Attention, Experts, GeluForm, NormKind, Operations};
+use crate::ops::{Activation, Attention, Experts, GeluForm, LinearAttention, NormKind, Operations};
 use crate::{Node, Op, ValueId};
 
 use super::sizes::{Sizes, product};
@@ -61,6 +61,12 @@ fn own(op: &Op, node: &Node, sizes: &Sizes<'_>) -> Result<Flops, String> {
             Ok(Flops::products(elements.saturating_mul(product(&filter[1..]))).and(others))
         }
         Op::Experts(op) => experts(op, sizes),
+        Op::CausalConv(op) => {
+            let (elements, taps) = (result()?, sizes.last(op.weight)?);
+            let others = elements.saturating_mul(given(op.bias) + if op.silu.0 { SILU } else { 0 });
+            Ok(Flops::products(elements.saturating_mul(taps)).and(others))
+        }
+        Op::LinearAttention(op) => recurrence(op, sizes),
         Op::AddNorm(op) => each(1 + given(op.bias) + of_norm(op.norm)),
         Op::EmbeddingNorm(op) => each(op.tables.len() as u64 - 1 + of_norm(op.norm)),
         Op::Gelu(op) => each(match op.form {
@@ -117,6 +123,16 @@ fn experts(op: &Experts, sizes: &Sizes<'_>) -> Result<Flops, String> {
     // Each result takes part in a sum, times its score.
     let others = inner.saturating_mul(gated).saturating_add(out.saturating_mul(2 + given(op.down_bias)));
     Ok(Flops::products(products.saturating_mul(taken)).and(others.saturating_mul(taken)))
+}
+
+/// The operations of a recurrence, one token after another: each product of a key or a query with the state.
+fn recurrence(op: &LinearAttention, sizes: &Sizes<'_>) -> Result<Flops, String> {
+    let (q, v) = (sizes.shape(op.q)?, sizes.shape(op.v)?);
+    let state = product(&[at(&q, 2) / op.key_heads.max(1) as u64, at(&v, 2)]);
+    let tokens = product(&[at(&q, 0), at(&q, 1)]);
+    let decays = u64::from(op.decay.is_some());
+    let products = 2 + u64::from(op.beta.is_some());
+    Ok(Flops::products(product(&[tokens, state, products])).and(product(&[tokens, state, decays])))
 }
 
 /// The cost of a node that reads as many elements of `x` as its first result has.

@@ -34,6 +34,14 @@ pub enum CacheKind {
     Recurrent,
 }
 
+impl CacheKind {
+    /// Whether it is a state of a fixed size: zeros before the first token, and none that a shorter text has.
+    #[must_use]
+    pub fn is_state(self) -> bool {
+        matches!(self, Self::Convolution | Self::Recurrent)
+    }
+}
+
 /// Which tensor of a layer a cache entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CacheTensor {

@@ -153,6 +153,8 @@ roles! {
     Tokens = "tokens",
     /// Tokens in a cache.
     Past = "past",
+    /// Tokens in a cache and those that a run reads.
+    PastAndTokens = "past-and-tokens",
     /// Tokens that the encoder has read.
     EncoderTokens = "encoder-tokens",
     /// Texts of a row, of which one is chosen.

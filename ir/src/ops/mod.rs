@@ -19,6 +19,7 @@ mod order;
 mod payload;
 mod quantize;
 mod row;
+mod states;
 mod tensor;
 
 pub use arith::{Binary, BinaryKind, Cast, CumSum, Reduce, ReduceKind, Select, Unary, UnaryKind};
@@ -34,6 +35,7 @@ pub use order::{ArgMax, TopK};
 pub use payload::{Field, Operand, Payload, Schema, TypeRule};
 pub use quantize::{Columns, FakeQuantize, Quantize, QuantizedLinear};
 pub use row::{ElementTypes, Kind, Magnitude, Operations, Precision, RESULT, Row};
+pub use states::{CausalConv, LinearAttention};
 pub use tensor::{Concat, Expand, Gather, Iota, Reshape, Sizes, Slice, Split, Transpose};
 
 use op::{Rows, operators};
@@ -41,7 +43,7 @@ use payload::{ParseArguments, PrintArguments};
 pub(crate) use payload::{payload_parse, payload_text};
 use row::{
     ANY, ARITHMETIC, BOOLEANS, COMPARISON, COMPUTED, EXTREME, FLOATS, FUNCTION, FUNCTION_WITHOUT_BF16, INDICES, LAYER,
-    MOVED, NONE, NUMBERS, OF_LAYERS, SIGNED, SMALLEST, SUM, SUMMED_BY_CPU, WITHOUT_BF16, all,
+    MOVED, NONE, NUMBERS, OF_LAYERS, SIGNED, SMALLEST, SUM, SUMMED_BY_CPU, WIDE, WITHOUT_BF16, all,
 };
 
 use crate::DType::{Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
@@ -194,6 +196,19 @@ operators! { $
     /// Feed-forward networks of which each token takes some.
     Experts {
         "experts": None, Product, Half, Bounded, Own, ElementTypes { own: &[("indices", INDICES)], ..NONE };
+    }
+    /// A convolution of each channel over the tokens up to each, with a state.
+    CausalConv {
+        "causal_conv": None, Plain, Half, Bounded, Own, NONE;
+    }
+    /// Attention whose keys and values are summed up in a state.
+    LinearAttention {
+        // Rounding the state at each token adds up.
+        "linear_attention": Some("Scan"), Plain, Single, Bounded, Own, ElementTypes {
+            standard: WIDE,
+            ort: WIDE,
+            ..NONE
+        };
     }
     /// The largest elements along an axis, and where they are.
     TopK {

@@ -4,6 +4,7 @@
 pub(crate) mod albert;
 pub(crate) mod apertus;
 pub(crate) mod arcee;
+pub(crate) mod bamba;
 pub(crate) mod bart;
 pub(crate) mod bert;
 pub(crate) mod biogpt;
@@ -26,6 +27,7 @@ pub(crate) mod esm;
 pub(crate) mod eurobert;
 pub(crate) mod exaone4;
 pub(crate) mod falcon;
+pub(crate) mod falcon_h1;
 pub(crate) mod flex_olmo;
 pub(crate) mod gemma;
 pub(crate) mod gemma2;
@@ -42,15 +44,20 @@ pub(crate) mod gpt_oss;
 pub(crate) mod gptj;
 pub(crate) mod granite;
 pub(crate) mod granitemoe;
+pub(crate) mod granitemoehybrid;
 pub(crate) mod gte;
 pub(crate) mod helium;
 pub(crate) mod hunyuan_v1_dense;
 pub(crate) mod hunyuan_v1_moe;
 pub(crate) mod internlm3;
+pub(crate) mod jamba;
 pub(crate) mod jina_embeddings_v3;
 pub(crate) mod layoutlm;
+pub(crate) mod lfm2;
 pub(crate) mod llama;
 pub(crate) mod longt5;
+pub(crate) mod mamba;
+pub(crate) mod mamba2;
 pub(crate) mod marian;
 pub(crate) mod megatron_bert;
 pub(crate) mod minicpm3;
@@ -66,6 +73,7 @@ pub(crate) mod mpnet;
 pub(crate) mod mpt;
 pub(crate) mod mt5;
 pub(crate) mod nemotron;
+pub(crate) mod nemotron_h;
 pub(crate) mod nomic_bert;
 pub(crate) mod nystromformer;
 pub(crate) mod olmo;
@@ -80,7 +88,9 @@ pub(crate) mod phimoe;
 pub(crate) mod qwen2;
 pub(crate) mod qwen2_moe;
 pub(crate) mod qwen3;
+pub(crate) mod qwen3_5;
 pub(crate) mod qwen3_moe;
+pub(crate) mod qwen3_next;
 pub(crate) mod rembert;
 pub(crate) mod roberta;
 pub(crate) mod roformer;
@@ -102,6 +112,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     albert::ARCHITECTURE,
     apertus::ARCHITECTURE,
     arcee::ARCHITECTURE,
+    bamba::ARCHITECTURE,
     bart::ARCHITECTURE,
     bert::ARCHITECTURE,
     biogpt::ARCHITECTURE,
@@ -126,6 +137,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     eurobert::ARCHITECTURE,
     exaone4::ARCHITECTURE,
     falcon::ARCHITECTURE,
+    falcon_h1::ARCHITECTURE,
     flex_olmo::ARCHITECTURE,
     gemma::ARCHITECTURE,
     gemma2::ARCHITECTURE,
@@ -142,15 +154,20 @@ pub const ARCHITECTURES: &[Architecture] = &[
     gptj::ARCHITECTURE,
     granite::ARCHITECTURE,
     granitemoe::ARCHITECTURE,
+    granitemoehybrid::ARCHITECTURE,
     gte::ARCHITECTURE,
     helium::ARCHITECTURE,
     hunyuan_v1_dense::ARCHITECTURE,
     hunyuan_v1_moe::ARCHITECTURE,
     internlm3::ARCHITECTURE,
+    jamba::ARCHITECTURE,
     jina_embeddings_v3::ARCHITECTURE,
     layoutlm::ARCHITECTURE,
+    lfm2::ARCHITECTURE,
     llama::ARCHITECTURE,
     longt5::ARCHITECTURE,
+    mamba::ARCHITECTURE,
+    mamba2::ARCHITECTURE,
     marian::ARCHITECTURE,
     megatron_bert::ARCHITECTURE,
     minicpm3::ARCHITECTURE,
@@ -166,6 +183,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     mpt::ARCHITECTURE,
     mt5::ARCHITECTURE,
     nemotron::ARCHITECTURE,
+    nemotron_h::ARCHITECTURE,
     gte::NEW,
     nomic_bert::ARCHITECTURE,
     nystromformer::ARCHITECTURE,
@@ -181,7 +199,9 @@ pub const ARCHITECTURES: &[Architecture] = &[
     qwen2::ARCHITECTURE,
     qwen2_moe::ARCHITECTURE,
     qwen3::ARCHITECTURE,
+    qwen3_5::ARCHITECTURE,
     qwen3_moe::ARCHITECTURE,
+    qwen3_next::ARCHITECTURE,
     rembert::ARCHITECTURE,
     roberta::ARCHITECTURE,
     roformer::ARCHITECTURE,

@@ -37,6 +37,11 @@ pub(crate) enum Activation {
     SqrtSoftplus,
 }
 
+impl Activation {
+    /// `x * sigmoid(x)`.
+    pub(crate) const SILU: Self = Self::Unary(UnaryKind::Silu);
+}
+
 /// The mean of `laplace`, with the digits that the transformers library has.
 #[allow(clippy::approx_constant, reason = "the reference rounds it so")]
 const LAPLACE_MEAN: f64 = 0.707_107;
@@ -178,7 +183,7 @@ fn relu6(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, Model
 }
 
 /// `log(1 + e^x)`, as `max(x, 0) + log(1 + e^-|x|)`, which does not overflow.
-fn softplus(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
+pub(crate) fn softplus(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
     const KEY: &str = "hidden_act";
     let at = |name: &str| format!("{module}.{name}");
     let mut unary = |kind, x, name: &str| b.emit(Unary { kind, x }, &at(name));

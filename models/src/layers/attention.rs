@@ -6,6 +6,7 @@ use planish_ir::ops::{self, Real};
 use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::Builder;
+use crate::layers::decoder::Decoder;
 
 /// The heads of an attention.
 #[derive(Clone, Copy)]
@@ -100,4 +101,7 @@ pub(crate) trait Text {
         scores: Scores,
         module: &str,
     ) -> Result<ValueId, ModelError>;
+
+    /// The decoder, if it is one.
+    fn decoder(&mut self) -> Option<&mut Decoder>;
 }

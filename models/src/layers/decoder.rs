@@ -1,8 +1,12 @@
 //! The parts that decoders share: inputs, causal attention, over a cache of keys and values where text is generated, and
 //! heads. Inputs and outputs are named as Optimum names them.
 
+mod states;
+
+pub(crate) use states::Convolution;
+
 use planish_ir::ops::{Attention, Binary, BinaryKind, Concat, CumSum, Flag, Linear, Slice};
-use planish_ir::{DType, Dim, ValueId};
+use planish_ir::{DType, Dim, OutputRole, ValueId};
 
 use crate::architecture::Properties;
 use crate::checkpoint::config::{MAX_SIZE, Size};
@@ -60,6 +64,8 @@ pub(crate) enum Positions {
     GivenOrCounted,
     /// Counted from the first token that the mask keeps.
     Counted,
+    /// Nowhere: nothing depends on them.
+    Unused,
 }
 
 /// A decoder that is being built.
@@ -88,6 +94,12 @@ pub(crate) struct Decoder {
     padding: Option<i64>,
     /// Keys and values of each layer so far; where text is generated, those of the past too, as caches hold them.
     keys: Vec<[ValueId; 2]>,
+    /// The layers that have no keys and values.
+    without_keys: Vec<usize>,
+    /// 1 for each new token, 0 for padding: f32[batch_size, sequence_length, 1].
+    kept: Option<ValueId>,
+    /// States of a fixed size after the new tokens, where text is generated.
+    states: Vec<(String, OutputRole, ValueId)>,
 }
 
 impl Decoder {
@@ -118,7 +130,7 @@ impl Decoder {
             }
             Positions::Counted if generates => counted(b, attention_mask, past)?,
             Positions::GivenOrCounted => counted(b, attention_mask, past)?,
-            Positions::Given | Positions::Counted => encoder::positions(b)?,
+            Positions::Given | Positions::Counted | Positions::Unused => encoder::positions(b)?,
         };
         let mask = encoder::mask(b, attention_mask)?;
         // The library's windows on both sides have a key more.
@@ -137,6 +149,9 @@ impl Decoder {
             tied,
             padding,
             keys: Vec::new(),
+            without_keys: Vec::new(),
+            kept: None,
+            states: Vec::new(),
         })
     }
 
@@ -182,11 +197,13 @@ impl Decoder {
             Task::TextGeneration => {
                 let logits = score(&self, b, x)?;
                 b.give(names::LOGITS, logits);
-                for (layer, values) in self.keys.into_iter().enumerate() {
+                let layers = (0..).filter(|layer| !self.without_keys.contains(layer));
+                for (layer, values) in layers.zip(self.keys) {
                     for ((name, role), value) in CacheOf::Model.present(layer).into_iter().zip(values) {
                         b.output(&name, role, value);
                     }
                 }
+                self.states.iter().for_each(|(name, role, value)| b.output(name, *role, *value));
             }
             Task::FeatureExtraction => b.give(names::HIDDEN, x),
             Task::TextClassification => {
@@ -311,6 +328,10 @@ impl Text for Decoder {
         }
     }
 
+    fn decoder(&mut self) -> Option<&mut Decoder> {
+        Some(self)
+    }
+
     fn attend_to_layer(
         &mut self,
         b: &mut Builder<'_>,
@@ -356,7 +377,7 @@ impl Text for Decoder {
 impl Decoder {
     /// The inputs of what the cache of the next layer has, of so many heads of these sizes.
     fn past(&self, b: &mut Builder<'_>, heads: &Dim, [key, value]: [Dim; 2]) -> [ValueId; 2] {
-        let [first, second] = CacheOf::Model.past(self.keys.len());
+        let [first, second] = CacheOf::Model.past(self.layer());
         let mut add = |(name, role): (String, _), size| {
             b.floats(&name, role, [Dim::symbol(BATCH), heads.clone(), Dim::symbol(PAST), size])
         };

@@ -11,6 +11,7 @@ use crate::checkpoint::config_keys::Only;
 use crate::layers::activation::Activation;
 use crate::layers::attention::{Heads, Scores, Text, attention};
 use crate::layers::builder::{Builder, SEQUENCE};
+use crate::layers::decoder::Decoder;
 use crate::layers::dense::Forms;
 use crate::layers::heads::HeadSizes;
 use crate::layers::rope::Angles;
@@ -155,6 +156,10 @@ impl Text for TextEncoder {
     ) -> Result<ValueId, ModelError> {
         let [k, v] = self.keys[layer];
         b.emit(attention([q, k, v], heads, scores, self.mask), module)
+    }
+
+    fn decoder(&mut self) -> Option<&mut Decoder> {
+        None
     }
 
     fn caches_latents(&self, _: &mut Builder<'_>) -> bool {

@@ -25,6 +25,31 @@ pub(crate) fn switched(config: &Config<'_>) -> Result<Option<usize>, ModelError>
     if config.boolean("use_sliding_window", false)? { config.optional_size(SIZE, Some(4096)) } else { Ok(None) }
 }
 
+/// The kind of each layer, one of the `known` ones: that which the key of the configuration lists, or the usual one where there is
+/// no list.
+pub(crate) fn kinds<const N: usize>(
+    config: &Config<'_>,
+    key: &'static str,
+    layers: Size,
+    known: [&'static str; N],
+    usual: impl Fn(usize) -> &'static str,
+) -> Result<Vec<&'static str>, ModelError> {
+    let Some(value) = config.get(key) else { return Ok((0..layers.value).map(usual).collect()) };
+    let kind = |kind: &Value| {
+        let found = known.iter().find(|known| kind.as_str() == Some(known));
+        found.copied().ok_or_else(|| {
+            let known: Vec<String> = known.iter().map(|name| format!("\"{name}\"")).collect();
+            config.error(format!("`{key}` has {kind}, expected {}", known.join(" or ")))
+        })
+    };
+    let kinds = value.as_array().ok_or_else(|| config.unexpected(key, value, "a list"))?;
+    let kinds = kinds.iter().map(kind).collect::<Result<Vec<_>, _>>()?;
+    match kinds.len() == layers.value {
+        true => Ok(kinds),
+        false => Err(config.error(format!("`{key}` lists {} layers, but {layers}", kinds.len()))),
+    }
+}
+
 /// Which layers attend to the latest keys only, and how many these are.
 #[derive(Default)]
 pub(crate) struct Windows {

@@ -129,7 +129,7 @@ fn architectures_are_known_by_model_type_or_class() {
         let message = Draft::of("bert").without("model_type").with("architectures", classes).error(LENIENT);
         assert_says(&message, &["`model_type` is missing", &known]);
     }
-    assert_refused("bert", "model_type", json!("mamba"), &["\"mamba\" is not supported", &known]);
+    assert_refused("bert", "model_type", json!("rwkv"), &["\"rwkv\" is not supported", &known]);
     assert_refused("bert", "model_type", json!(7), &["expected a text"]);
 }
 

@@ -65,10 +65,11 @@ fn they_compute_what_transformers_computes() {
         let mask = reference(&io, "in.attention_mask");
         let input = |value: &ValueId| {
             let (own, ty) = (part.graph.value(*value).name.as_str(), part.graph.ty(*value));
-            let size = |at: usize| ty.shape[at].as_constant().and_then(|size| usize::try_from(size).ok()).unwrap();
+            // Keys and values of no token, and states before the first one.
             let empty = || {
                 let rows = mask.as_ref().unwrap().shape()[0];
-                Tensor::from_bytes(DType::F32, vec![rows, size(1), 0, size(3)], &[]).unwrap()
+                let sizes = ty.shape[1..].iter().map(|dim| dim.as_constant().unwrap_or(0).try_into().unwrap());
+                Tensor::zeros(DType::F32, [rows].into_iter().chain(sizes).collect()).unwrap()
             };
             (own, reference(&io, &format!("in.{own}")).unwrap_or_else(empty))
         };

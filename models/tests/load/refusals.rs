@@ -12,7 +12,7 @@ const GOLDENS: [&str; 8] = ["bert", "gpt2", "llama", "mistral", "phi3", "qwen2",
 fn mixtures_of_experts() {
     for (model_type, key, value) in [
         ("minimax", "num_local_experts", json!(32)),
-        ("jamba", "num_experts", json!(16)),
+        ("bailing_moe", "num_experts", json!(16)),
         ("afmoe", "num_experts_per_tok", json!(8)),
         ("longcat_flash", "n_routed_experts", json!(512)),
         ("ernie4_5_vl_moe", "moe_num_experts", json!(64)),
@@ -47,7 +47,7 @@ fn an_architecture_that_is_not_there_has_a_route() {
     let route = ["torch.onnx.export", "optimum-cli export onnx", "`planish compile DIR/model.onnx`"];
     assert_says(&refused("mistral4"), &[&["the nearest name is mistral"], &route[..]].concat());
     assert_says(&refused("qwen2_vl"), &[&["the nearest name is qwen2;"], &route[..]].concat());
-    let other = refused("mamba");
+    let other = refused("rwkv");
     assert_says(&other, &route);
     assert!(!other.contains("nearest"), "{other}");
 }
@@ -115,6 +115,6 @@ fn what_decoders_cannot_be() {
 #[test]
 fn an_architecture_that_is_not_known() {
     let known: Vec<&str> = ARCHITECTURES.iter().map(|a| a.model_type).collect();
-    assert_refused("llama", "model_type", json!("mamba"), &["\"mamba\" is not supported", &known.join(", ")]);
+    assert_refused("llama", "model_type", json!("rwkv"), &["\"rwkv\" is not supported", &known.join(", ")]);
     assert!(known.is_sorted(), "{known:?}");
 }

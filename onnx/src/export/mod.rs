@@ -7,6 +7,7 @@ mod layout;
 mod nodes;
 mod oldest;
 mod reshape;
+mod scan;
 mod types;
 mod update;
 

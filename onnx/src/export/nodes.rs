@@ -6,6 +6,7 @@ use planish_ir::{DType, Node, Op, ValueId};
 
 use super::dims::indices;
 use super::reshape::reshape;
+use super::scan::scan;
 use super::{Emitter, NoForm, data_type, foreign};
 use crate::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, ValueInfoProto};
 
@@ -52,6 +53,12 @@ pub(super) fn emit(emitter: &mut Emitter<'_>, node: &Node) -> Result<(), NoForm>
         return pass_through(emitter, node, foreign);
     }
     let first = node.outputs[0];
+    if let (Op::LinearAttention(op), &[y, next]) = (&node.op, &node.outputs[..]) {
+        let scan =
+            scan(emitter, op, [y, next]).map_err(|reason| no_form(emitter, node.op.mnemonic(), first, reason))?;
+        emitter.nodes.push(scan);
+        return Ok(());
+    }
     let Form { op, inputs, attributes } =
         lower(emitter, &node.op, first).map_err(|reason| no_form(emitter, node.op.mnemonic(), first, reason))?;
     let output: Vec<String> = node.outputs.iter().map(|v| emitter.name(*v).to_owned()).collect();
@@ -195,6 +202,8 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
             form(inputs, attributes)
         }
         Op::Rotary(_)
+        | Op::CausalConv(_)
+        | Op::LinearAttention(_)
         | Op::Experts(_)
         | Op::FakeQuantize(_)
         | Op::Quantize(_)

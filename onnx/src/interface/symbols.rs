@@ -29,6 +29,7 @@ fn by_name(symbol: &str) -> Option<SymbolRole> {
         _ if names_rows(symbol) => Some(SymbolRole::Rows),
         _ if symbol.contains("choice") => Some(SymbolRole::Choices),
         _ if symbol.contains("past") => Some(SymbolRole::Past),
+        _ if symbol.starts_with("total") => Some(SymbolRole::PastAndTokens),
         _ if symbol.starts_with("encoder_seq") => Some(SymbolRole::EncoderTokens),
         _ if symbol.contains("seq") || symbol.contains("length") => Some(SymbolRole::Tokens),
         _ => None,
@@ -84,6 +85,7 @@ fn rank(role: SymbolRole) -> u8 {
         SymbolRole::Rows => 2,
         SymbolRole::Past => 1,
         SymbolRole::Tokens
+        | SymbolRole::PastAndTokens
         | SymbolRole::EncoderTokens
         | SymbolRole::Choices
         | SymbolRole::Channels

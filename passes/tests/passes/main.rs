@@ -14,6 +14,7 @@ mod observe;
 mod padded;
 mod quantize;
 mod share;
+mod states;
 mod support;
 mod target;
 mod trt_operators;

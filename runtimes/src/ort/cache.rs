@@ -17,7 +17,8 @@ pub const IN_PLACE: &str = "in-place";
 /// The places of the inputs of a cache, each with that of the output that continues it.
 pub(super) fn pairs(interface: &PartInterface, inputs: &[Port], outputs: &[Port]) -> Vec<(usize, usize)> {
     let pair = |(at, input): (usize, &Port)| {
-        let name = interface.present(interface.input(&input.name).cache()?)?;
+        let entry = interface.input(&input.name).cache().filter(|entry| !entry.kind.is_state())?;
+        let name = interface.present(entry)?;
         Some((at, outputs.iter().position(|output| output.name == name)?))
     };
     inputs.iter().enumerate().filter_map(pair).collect()

@@ -5,7 +5,7 @@ use planish_ir::DType;
 
 use super::arith::broadcast_shape;
 use super::norm::{normalized, scale};
-use super::{Maybe, Node, blocks, grouped, not_known, of_integers, of_numbers, one, quantized};
+use super::{Maybe, Node, blocks, grouped, not_known, of_integers, of_numbers, one, quantized, recurrences};
 use crate::Tensor;
 use crate::error::Failure;
 use crate::product::{Matrix, multiply};
@@ -37,6 +37,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
         "EmbedLayerNormalization" => embed(node).map(Some),
         "GroupQueryAttention" => grouped::run(node).map(Some),
         "MatMulNBits" | "MatMulBnb4" | "GatherBlockQuantized" => blocks::run(node),
+        "CausalConvWithState" | "LinearAttention" => recurrences::run(node),
         _ => quantized::run(node),
     }
 }

@@ -19,6 +19,7 @@ mod norm;
 mod pool;
 mod quantize;
 mod quantized;
+mod recurrences;
 mod recurrent;
 mod reduce;
 mod resize;

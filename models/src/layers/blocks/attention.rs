@@ -55,7 +55,15 @@ impl<T: Text> Blocks<'_, T> {
             return b.projection(attended, &at(s.names.output), shape, s.output_bias);
         }
         let keys_are_values = s.keys_are_values && window.is_none();
-        let [q, k, mut v] = self.projections(b, x, heads, keys_are_values, module)?;
+        let [mut q, k, mut v] = self.projections(b, x, heads, keys_are_values, module)?;
+        let gate = match s.gated_output {
+            true => {
+                let [queries, gate] = self.gates(b, q, &at("q_proj"))?;
+                q = queries;
+                Some(gate)
+            }
+            false => None,
+        };
         let mut q = place(b, q, heads.queries, query_norm, "rotary_q")?;
         let mut k = place(b, k, heads.keys, key_norm, "rotary_k")?;
         v = self.clipped(b, v, &at("v"))?;
@@ -73,7 +81,11 @@ impl<T: Text> Blocks<'_, T> {
             v = repeated(b, v, heads, &at("repeated_v"))?;
             heads.keys = heads.queries;
         }
-        let attended = self.text.attend(b, [q, k, v], heads, scores, module)?;
+        let mut attended = self.text.attend(b, [q, k, v], heads, scores, module)?;
+        if let Some(gate) = gate {
+            let gate = b.emit(Unary { kind: UnaryKind::Sigmoid, x: gate }, &at("gate"))?;
+            attended = b.binary(BinaryKind::Mul, [attended, gate], &at("gated"))?;
+        }
         b.projection(attended, &at(s.names.output), shape, s.output_bias)
     }
 
@@ -101,7 +113,9 @@ impl<T: Text> Blocks<'_, T> {
         let all = Size::derived(queries.value + 2 * keys.value, key);
         match s.projections {
             Projections::Apart => {
-                let q = b.projection(x, &at("q_proj"), [queries, s.hidden], s.input_bias)?;
+                let both = Size::derived(2 * queries.value, "queries and gates");
+                let wide = if s.gated_output { both } else { queries };
+                let q = b.projection(x, &at("q_proj"), [wide, s.hidden], s.input_bias)?;
                 let k = b.projection(x, &at("k_proj"), [keys, s.hidden], s.input_bias)?;
                 let v = match keys_are_values {
                     true => k,

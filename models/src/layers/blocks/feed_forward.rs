@@ -4,6 +4,7 @@ use planish_ir::ValueId;
 use planish_ir::ops::{Binary, BinaryKind, Split};
 
 use super::forms::FeedForward;
+use super::scaled;
 use super::settings::Settings;
 use crate::ModelError;
 use crate::checkpoint::config::Size;
@@ -49,8 +50,10 @@ pub(crate) fn dense(
             }
         }
         FeedForward::Own(apply) => return apply(b, s, x, module),
+        FeedForward::None => return Ok(x),
         FeedForward::Plain { up, down } => (b.projection(x, &at(up), inner, bias)?, None, down),
     };
+    let gate = scaled(b, gate, s.gate_factor, &at("gate"))?;
     let mut x = s.activation.apply(b, gate, &at("act_fn"))?;
     if let Some(up) = up {
         x = b.emit(Binary { kind: BinaryKind::Mul, a: x, b: up }, &at("mul"))?;

@@ -5,6 +5,7 @@ mod attention;
 pub(crate) mod feed_forward;
 mod forms;
 mod layer_inputs;
+mod mixed;
 mod settings;
 
 use planish_ir::ops::{Binary, BinaryKind, Embedding, Unary, UnaryKind};
@@ -13,7 +14,7 @@ use planish_ir::{DType, Origin, ValueId};
 pub(crate) use self::forms::{
     Around, EmbeddingScale, Factor, FeedForward, Growth, HeadNorms, HeadWeights, LayerInputs, Places, Projections,
 };
-pub(crate) use self::settings::{Defaults, KEYS, KEYS_WITHOUT_LENGTH, Settings};
+pub(crate) use self::settings::{Defaults, KEYS, KEYS_WITHOUT_LENGTH, Mixer, Settings};
 use crate::architecture::Properties;
 use crate::checkpoint::config::Size;
 use crate::layers::attention::{Heads, Text};
@@ -67,7 +68,7 @@ impl Decoded {
 
 /// A decoder without the outputs of its task.
 pub(crate) fn decode(b: &mut Builder<'_>, s: &Settings, task: Task) -> Result<Decoded, ModelError> {
-    let ropes = Ropes::read(b, s)?;
+    let ropes = if s.turns() { Ropes::read(b, s)? } else { None };
     let longest = ropes.as_ref().map(Ropes::longest).or(s.positions);
     let mut decoder = Decoder::new(b, task, s.vocabulary, longest, s.position_source)?;
     if let Some(key) = s.both_sides {
@@ -245,11 +246,25 @@ impl<T: Text> Blocks<'_, T> {
         // An encoder whose embeddings are normalized may have no norm before its first attention.
         let before = s.attention_norms.before.filter(|_| layer > 0 || !s.first_is_normal);
         let normal = self.norm_of(b, x, before, &at)?;
-        let attended = self.attention(b, normal, layer, &at(s.names.attention))?;
+        let mixer = s.mixers.get(layer).copied().flatten();
+        let module = at(mixer.map_or(s.names.attention, |mixer| mixer.module));
+        let attended = match mixer {
+            None => self.attention_and_beside(b, normal, layer, &at)?,
+            Some(mixer) => {
+                let decoder = self.text.decoder();
+                let decoder = decoder.unwrap_or_else(|| unreachable!("layers of encoders have attention"));
+                let mixed = (mixer.apply)(b, s, decoder, normal, &module)?;
+                decoder.end_layer();
+                mixed
+            }
+        };
         let attended = self.norm_of(b, attended, s.attention_norms.after, &at)?;
         let residual = if s.residual_is_normal { normal } else { x };
-        let sum = self.added(b, attended, residual, &at(s.names.attention))?;
+        let sum = self.added(b, attended, residual, &module)?;
         let sum = self.norm_of(b, sum, s.attention_norms.sum, &at)?;
+        if matches!(s.feed_forward, FeedForward::None) {
+            return Ok(sum);
+        }
 
         let input = if s.parallel { x } else { sum };
         let input = match s.feed_forward_norms.before {
@@ -257,6 +272,7 @@ impl<T: Text> Blocks<'_, T> {
             before => self.norm_of(b, input, before, &at)?,
         };
         let forward = feed_forward::apply(b, s, input, layer, &at(s.names.feed_forward))?;
+        let forward = scaled(b, forward, s.feed_forward_factor, &at(s.names.feed_forward))?;
         let forward = self.norm_of(b, forward, s.feed_forward_norms.after, &at)?;
         let residual = if s.residual_is_normal { input } else { sum };
         let sum = self.added(b, forward, residual, &at(s.names.feed_forward))?;
@@ -297,7 +313,7 @@ impl<T: Text> Blocks<'_, T> {
 }
 
 /// A value times a factor, where there is one other than 1.
-fn scaled(b: &mut Builder<'_>, x: ValueId, factor: Factor, module: &str) -> Result<ValueId, ModelError> {
+pub(crate) fn scaled(b: &mut Builder<'_>, x: ValueId, factor: Factor, module: &str) -> Result<ValueId, ModelError> {
     let Some((factor, key)) = factor.filter(|(factor, _)| *factor != 1.0) else { return Ok(x) };
     let factor = b.number(factor, &format!("{module}.factor"), key);
     b.emit(Binary { kind: BinaryKind::Mul, a: x, b: factor }, &format!("{module}.scaled"))

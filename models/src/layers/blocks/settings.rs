@@ -1,5 +1,7 @@
 //! What the models of the family have in common, and in what they differ.
 
+use planish_ir::ValueId;
+
 use super::forms::{
     Around, EmbeddingScale, Factor, FeedForward, Growth, HeadNorms, LayerInputs, Names, Places, Projections,
 };
@@ -8,7 +10,7 @@ use crate::checkpoint::config::Size;
 use crate::layers::activation::Activation;
 use crate::layers::attention::Heads;
 use crate::layers::builder::Builder;
-use crate::layers::decoder::{Classifier, Positions};
+use crate::layers::decoder::{Classifier, Decoder, Positions};
 use crate::layers::experts::Mixture;
 use crate::layers::heads::HeadSizes;
 use crate::layers::latent::Latent;
@@ -39,6 +41,7 @@ pub(crate) struct Defaults {
     pub(crate) hidden_size: usize,
     /// Four times `hidden_size` where neither the configuration nor this says it.
     pub(crate) intermediate_size: Option<usize>,
+    /// 0 where something else says how many there are.
     pub(crate) num_hidden_layers: usize,
     pub(crate) num_attention_heads: usize,
     /// As many as of queries where absent.
@@ -68,6 +71,15 @@ impl Defaults {
         fixed_activation: None,
         eps: ("rms_norm_eps", 1e-6),
     };
+}
+
+/// What takes the place of attention in a layer of a decoder: a layer with a state of a fixed size.
+#[derive(Clone, Copy)]
+pub(crate) struct Mixer {
+    /// The name of its module in the layer.
+    pub(crate) module: &'static str,
+    /// Adds it to a module: [batch_size, sequence_length, hidden] to the same.
+    pub(crate) apply: fn(&mut Builder<'_>, &Settings, &mut Decoder, ValueId, &str) -> Result<ValueId, ModelError>,
 }
 
 /// A model of the family.
@@ -117,6 +129,9 @@ pub(crate) struct Settings {
     pub(crate) latent: Option<Latent>,
     /// Whether the projections to queries, keys and values have biases.
     pub(crate) input_bias: bool,
+    /// Whether the projection to queries gives a gate for each of them too, next to those of the same head: what attention gives
+    /// is multiplied with its sigmoid.
+    pub(crate) gated_output: bool,
     /// Whether the projection of what attention gives has.
     pub(crate) output_bias: bool,
     /// Whether those of the feed-forward have.
@@ -130,6 +145,15 @@ pub(crate) struct Settings {
     pub(crate) clip: Factor,
     /// Whether keys and values are repeated for all heads of queries before a cache holds them.
     pub(crate) repeats_keys: bool,
+    /// Layers that have something else in the place of attention; the layers after these have attention.
+    pub(crate) mixers: Vec<Option<Mixer>>,
+    /// What is added to what attention gives: another mixer of the same input.
+    pub(crate) beside: Option<Mixer>,
+    /// The factors of what attention takes, and of what it gives.
+    pub(crate) attention_factors: [Factor; 2],
+    /// The factor of gates of the feed-forward before their function, and that of what it gives.
+    pub(crate) gate_factor: Factor,
+    pub(crate) feed_forward_factor: Factor,
     /// The factor of the products of queries and keys.
     pub(crate) scale: f64,
     /// The bound of scores.
@@ -201,7 +225,10 @@ impl Settings {
                 Some(default) => config.size("intermediate_size", default)?,
                 None => config.size_or("intermediate_size", Size::derived(4 * hidden.value, "4 * hidden_size"))?,
             },
-            layers: config.size("num_hidden_layers", defaults.num_hidden_layers)?,
+            layers: match defaults.num_hidden_layers {
+                0 => config.size_or("num_hidden_layers", Size::derived(1, "num_hidden_layers"))?,
+                usual => config.size("num_hidden_layers", usual)?,
+            },
             heads: Heads { queries, keys, size }.check(b)?,
             global_heads: None,
             keys_are_values: false,
@@ -229,6 +256,7 @@ impl Settings {
             experts: None,
             latent: None,
             input_bias: false,
+            gated_output: false,
             output_bias: false,
             feed_forward_bias: false,
             down_bias: false,
@@ -236,6 +264,11 @@ impl Settings {
             norms_rotated: false,
             clip: None,
             repeats_keys: false,
+            mixers: Vec::new(),
+            beside: None,
+            attention_factors: [None; 2],
+            gate_factor: None,
+            feed_forward_factor: None,
             scale: 1.0 / (size.value as f64).sqrt(),
             softcap: None,
             windows: Windows::default(),
@@ -272,6 +305,11 @@ impl Settings {
     pub(crate) fn intermediate_of(&self, layer: usize) -> Size {
         let wide = self.widens_shared && self.source_of(layer).is_some();
         if wide { Size::derived(2 * self.intermediate.value, "2 * intermediate_size") } else { self.intermediate }
+    }
+
+    /// Whether queries and keys of any layer turn.
+    pub(crate) fn turns(&self) -> bool {
+        self.unrotated.len() < self.layers.value || self.unrotated.contains(&false)
     }
 
     /// The sizes that heads of tasks have.

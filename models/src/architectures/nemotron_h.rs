@@ -1,0 +1,199 @@
+//! Nemotron-H (NVIDIA 2025, arXiv:2504.03624), as `transformers/models/nemotron_h` has it: layers of one mixer of Mamba-2, one
+//! attention without positions, or one feed-forward each.
+
+use planish_ir::ValueId;
+
+use crate::architecture::{Architecture, Properties};
+use crate::architectures::llama;
+use crate::checkpoint::config::{Config, Size};
+use crate::layers::activation::Activation;
+use crate::layers::blocks::{self, Around, Defaults, FeedForward, Mixer, Settings};
+use crate::layers::builder::Builder;
+use crate::layers::decoder::{self, Decoder, Positions};
+use crate::layers::state_space::{GatedNorm, StateSpace};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "nemotron_h",
+    class_prefix: "NemotronH",
+    base: "backbone",
+    other_bases: &["model"],
+    tasks: decoder::WITHOUT_LABELS,
+    keys: &[
+        decoder::KEYS,
+        blocks::KEYS,
+        &[
+            "conv_kernel",
+            "layer_norm_epsilon",
+            "mamba_head_dim",
+            "mamba_hidden_act",
+            "mamba_num_heads",
+            "mlp_bias",
+            "mlp_hidden_act",
+            "n_groups",
+            "ssm_state_size",
+            "time_step_min",
+            "use_bias",
+            "use_conv_bias",
+            EXPERTS,
+            LAYER_TYPES,
+            PATTERN,
+        ],
+    ],
+    older_keys: &[
+        ("layer_types", LAYER_TYPES),
+        ("mamba_conv_bias", "use_conv_bias"),
+        ("mamba_d_conv", "conv_kernel"),
+        ("mamba_dt_min", "time_step_min"),
+        ("mamba_n_groups", "n_groups"),
+    ],
+    irrelevant_keys: &[
+        // Attention has no bias, whatever it says.
+        "attention_bias",
+        "chunk_size",
+        "expand",
+        "hidden_dropout",
+        "mamba_chunk_size",
+        "mamba_dt_init_floor",
+        "mamba_dt_limit",
+        "mamba_dt_max",
+        "mamba_expand",
+        "mamba_proj_bias",
+        "mamba_ssm_cache_dtype",
+        "num_logits_to_keep",
+        "rescale_prenorm_residual",
+        "residual_in_fp32",
+        "rms_norm_eps",
+        "sliding_window",
+        "time_step_floor",
+        "time_step_limit",
+        "time_step_max",
+        "use_mamba_kernels",
+        // Of experts, which layers of other kinds have, and of the prediction of several tokens.
+        "moe_intermediate_size",
+        "moe_latent_size",
+        "moe_shared_expert_intermediate_size",
+        "moe_shared_expert_overlap",
+        "mtp_hybrid_override_pattern",
+        "mtp_layers_block_type",
+        "n_group",
+        "n_shared_experts",
+        "norm_topk_prob",
+        "num_experts_per_tok",
+        "num_nextn_predict_layers",
+        "output_router_logits",
+        "routed_scaling_factor",
+        "topk_group",
+    ],
+    unused_tensors: &["mtp."],
+    pad_token_id: Some(0),
+    gguf: None,
+    build,
+    ..llama::ARCHITECTURE
+};
+
+/// How many experts layers with some have.
+const EXPERTS: &str = "n_routed_experts";
+const LAYER_TYPES: &str = "layers_block_type";
+const PATTERN: &str = "hybrid_override_pattern";
+
+const SPACE: Mixer = Mixer { module: "mixer", apply: space };
+const FORWARD: Mixer = Mixer { module: "mixer", apply: forward };
+
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
+    let mut s = Settings::read(
+        b,
+        &Defaults {
+            vocab_size: 131_072,
+            max_position_embeddings: Some(4096),
+            intermediate_size: Some(21504),
+            num_hidden_layers: 0,
+            num_key_value_heads: Some(8),
+            head_dim: Some(128),
+            activation: ("mlp_hidden_act", "relu2"),
+            eps: ("layer_norm_epsilon", 1e-5),
+            ..Defaults::LLAMA
+        },
+    )?;
+    s.names.embeddings = "embeddings";
+    s.names.attention = "mixer";
+    s.names.final_norm = Some("norm_f");
+    s.attention_norms = Around::before("norm");
+    s.feed_forward = FeedForward::None;
+    s.feed_forward_bias = b.config.boolean("mlp_bias", false)?;
+    s.position_source = Positions::Unused;
+    s.mixers = mixers(b.config)?;
+    s.layers = Size::derived(s.mixers.len(), "the layers of the pattern");
+    s.unrotated = vec![true; s.layers.value];
+    blocks::decoder(b, &s, task)
+}
+
+/// What each layer is: as a list says, or a text with a letter for each.
+fn mixers(config: &Config<'_>) -> Result<Vec<Option<Mixer>>, ModelError> {
+    let experts = config.get(EXPERTS).map_or_else(|| "some".to_owned(), ToString::to_string);
+    let kind = |key: &str, name: &str| {
+        match name {
+        "linear_attention" | "mamba" | "M" => Ok(Some(SPACE)),
+        "full_attention" | "attention" | "*" => Ok(None),
+        "mlp" | "-" => Ok(Some(FORWARD)),
+        "moe" | "E" => Err(config.error(format!(
+            "`{key}` has \"{name}\", a layer with {experts} experts: those of this architecture are not supported; take a model \
+             without them"
+        ))),
+        _ => Err(config.error(format!(
+            "`{key}` has \"{name}\", expected a mixer of Mamba-2 (\"linear_attention\", \"mamba\" or M), attention \
+             (\"full_attention\", \"attention\" or *) or a feed-forward (\"mlp\" or -)"
+        ))),
+    }
+    };
+    let pattern = config.text(PATTERN, "")?;
+    if let Some(value) = config.get(LAYER_TYPES) {
+        let names = value.as_array().and_then(|list| list.iter().map(serde_json::Value::as_str).collect());
+        let names: Vec<&str> = names.ok_or_else(|| config.unexpected(LAYER_TYPES, value, "a list of texts"))?;
+        return names.into_iter().map(|name| kind(LAYER_TYPES, name)).collect();
+    }
+    if pattern.is_empty() {
+        return Err(config.error(format!("`{LAYER_TYPES}` is missing: it says what each layer is")));
+    }
+    pattern.chars().map(|letter| kind(PATTERN, letter.to_string().as_str())).collect()
+}
+
+fn space(
+    b: &mut Builder<'_>,
+    s: &Settings,
+    decoder: &mut Decoder,
+    x: ValueId,
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    let config = b.config;
+    let (groups, bias) = (config.size("n_groups", 8)?, config.boolean("use_bias", false)?);
+    let mixer = StateSpace {
+        hidden: s.hidden,
+        heads: config.size("mamba_num_heads", 128)?,
+        size: config.size("mamba_head_dim", 64)?,
+        groups,
+        state: config.size("ssm_state_size", 128)?,
+        taps: config.size("conv_kernel", 4)?,
+        bias,
+        output_bias: bias,
+        convolution_bias: config.boolean("use_conv_bias", true)?,
+        activation: Activation::read(config, "mamba_hidden_act", "silu")?,
+        limit: [config.positive("time_step_min", 0.001)?, f64::INFINITY],
+        norm: GatedNorm { parts: Some(groups), gate_last: false, eps: s.eps },
+        factors: None,
+    };
+    mixer.check(config)?.apply(b, decoder, x, module)
+}
+
+fn forward(
+    b: &mut Builder<'_>,
+    s: &Settings,
+    _: &mut Decoder,
+    x: ValueId,
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    let at = |name: &str| format!("{module}.{name}");
+    let inner = b.projection(x, &at("up_proj"), [s.intermediate, s.hidden], s.feed_forward_bias)?;
+    let inner = s.activation.apply(b, inner, &at("act_fn"))?;
+    b.projection(inner, &at("down_proj"), [s.hidden, s.intermediate], s.feed_forward_bias)
+}

@@ -1,0 +1,89 @@
+//! Decoders with states of a fixed size: what is generated from states is what the transformers library finds by whole texts.
+
+use std::path::Path;
+
+use crate::generate::{artifact, generate, ids, list, stored};
+use crate::support::{golden, planish_compile, scratch};
+
+/// The goldens with such states.
+const NAMES: [&str; 10] = [
+    "bamba",
+    "falcon-h1",
+    "granitemoehybrid",
+    "jamba",
+    "lfm2",
+    "mamba",
+    "mamba2",
+    "nemotron-h",
+    "qwen3-5",
+    "qwen3-next",
+];
+
+/// What follows ids, with settings.
+fn following(out: &Path, ids_of: &[&[i64]], count: usize, more: &[&str]) -> Vec<Vec<i64>> {
+    let (prompts, count) = (ids_of.iter().map(|ids| list(ids)).collect::<Vec<_>>(), count.to_string());
+    let mut arguments = vec!["--max-new-tokens", count.as_str(), "--set=ignore_eos"];
+    prompts.iter().for_each(|prompt| arguments.extend(["--ids", prompt.as_str()]));
+    arguments.extend(more);
+    let found = ids(out, &arguments);
+    let rows = found.as_array().unwrap();
+    let row = |row: &serde_json::Value| row.as_array().unwrap().iter().map(|id| id.as_i64().unwrap()).collect();
+    match ids_of {
+        [_] => vec![row(&found)],
+        _ => rows.iter().map(row).collect(),
+    }
+}
+
+#[test]
+fn steps_go_on_from_states() {
+    for name in NAMES {
+        println!("golden {name}");
+        let (prompt, greedy) = (stored(name, "in.prompt"), stored(name, "out.greedy"));
+        let expected = greedy[prompt.len()..].to_vec();
+        for target in ["onnx", "ort"] {
+            let (_folder, out) = artifact(&golden(name), &["--target", target]);
+            let alone = |more: &[&str]| following(&out, &[&prompt], expected.len(), more).remove(0);
+            assert_eq!(alone(&[]), expected, "{name} for {target}");
+            assert_eq!(alone(&["--set", "prefill_chunk_size=4"]), expected, "{name} for {target}, in chunks");
+            // The shorter prompt has padding before it, which changes no state.
+            let shorter = &prompt[4..];
+            let both = following(&out, &[&prompt, shorter], expected.len(), &[]);
+            assert_eq!(both[0], expected, "{name} for {target}, beside another");
+            let of_shorter = following(&out, &[shorter], expected.len(), &[]).remove(0);
+            assert_eq!(both[1], of_shorter, "{name} for {target}, after padding");
+        }
+    }
+}
+
+/// Beams change places, and their states with them.
+#[test]
+fn beams_take_their_states_along() {
+    for name in ["lfm2", "mamba", "qwen3-5"] {
+        let prompt = stored(name, "in.prompt");
+        let (_folder, out) = artifact(&golden(name), &["--target", "ort"]);
+        let beams = |more: &[&str]| following(&out, &[&prompt], 12, &[&["--set", "num_beams=4"], more].concat());
+        assert_eq!(beams(&[]), beams(&["--set", "use_cache=false"]), "{name}");
+    }
+}
+
+#[test]
+fn what_shortens_a_cache_is_refused_by_name() {
+    let (_folder, out) = artifact(&golden("mamba2"), &["--target", "ort"]);
+    let more = ["--ids", "5,6,7", "--set", "prompt_lookup_num_tokens=3"];
+    generate(&out, &more).exits(1, &["prompt_lookup_num_tokens", "states of convolutions or recurrences"]);
+    let folder = scratch();
+    let packed = folder.path().join("packed");
+    let refused = planish_compile(&golden("lfm2"), &packed, &["--package", "genai"]);
+    refused.exits(1, &["lfm2 has states of convolutions or recurrences", "leave out --package genai"]);
+}
+
+/// Attention appends to its cache in place; states are given back whole.
+#[test]
+fn a_cache_that_is_appended_to_in_place_is_beside_states() {
+    for name in ["lfm2", "bamba"] {
+        let (prompt, greedy) = (stored(name, "in.prompt"), stored(name, "out.greedy"));
+        let (_folder, out) = artifact(&golden(name), &["--target", "ort", "--cache", "in-place"]);
+        let expected = greedy[prompt.len()..].to_vec();
+        assert_eq!(following(&out, &[&prompt], expected.len(), &[]), [expected], "{name}");
+    }
+}
