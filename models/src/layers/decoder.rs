@@ -27,6 +27,9 @@ pub(crate) const KEYS: &[&str] = &[CAUSAL, "pad_token_id", "tie_word_embeddings"
 /// Whether a token sees only itself and those before it, in transformers 5.
 const CAUSAL: &str = "is_causal";
 
+/// Whether the projection to the vocabulary has the weight of the embeddings.
+const TIED: &str = "tie_word_embeddings";
+
 /// Whether the classifier of tokens has a bias.
 const TOKEN_BIAS: &str = "token_classification_bias";
 
@@ -116,7 +119,6 @@ impl Decoder {
         if !causal {
             refuse_generation(b, CAUSAL, task)?;
         }
-        const TIED: &str = "tie_word_embeddings";
         let tied = b.config.get(TIED).map(|_| b.config.boolean(TIED, false)).transpose()?;
         let padding = padding(b, vocabulary);
         let past = if generates { Dim::symbol(PAST) } else { Dim::constant(0) };

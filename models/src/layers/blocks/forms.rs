@@ -55,6 +55,8 @@ pub(crate) enum Places {
 /// The modules of the feed-forward.
 #[derive(Clone, Copy)]
 pub(crate) enum FeedForward {
+    /// None: a layer ends after its attention.
+    None,
     /// `down(activation(gate(x)) * up(x))`.
     Gated { gate: &'static str, up: &'static str, down: &'static str },
     /// `down(activation(a) * b)`, where `both` gives `a` and `b` side by side, or `b` and `a` where the gate is `last`.
