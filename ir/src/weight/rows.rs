@@ -56,7 +56,7 @@ impl Weight {
                 let (start, length) = (bytes(first)?, bytes(count)?);
                 Self::inline(self.dtype(), shape, all.get(start..start.checked_add(length)?)?)
             }
-            WeightExpr::Uniform(_) | WeightExpr::PlusProduct(_) => None,
+            WeightExpr::Uniform(_) => None,
             WeightExpr::Transpose(of, perm) => (perm[0] == 0).then(|| along(of))??.transpose(perm),
             WeightExpr::Cast(of) => along(of)?.cast(self.dtype()),
             WeightExpr::Reshape(of) => {
