@@ -48,8 +48,8 @@ pub(super) struct Arguments {
     /// How tokens become the vector of a text without modules.json, e.g. cls,normalize
     #[arg(long, value_name = "MODE")]
     pooling: Option<Pooling>,
-    /// An adapter (LoRA) as the peft library saves it, added to the weights times WEIGHT; may be given several times
-    #[arg(long, value_name = "DIR[=WEIGHT]", value_parser = adapter)]
+    /// A LoRA adapter of the peft library, added to the weights; DIR=X: times X
+    #[arg(long, value_name = "DIR", value_parser = adapter)]
     adapter: Vec<(PathBuf, f64)>,
     /// The ONNX opset, 17 to 28 [default: 20, and more where needed]
     #[arg(long, value_name = "N",
@@ -76,8 +76,8 @@ pub(super) struct Arguments {
     /// and its loss)
     #[arg(long, value_name = "WHAT,..", value_delimiter = ',')]
     explain: Vec<Explain>,
-    /// strict (warnings are errors: ignored configuration keys, unused tensors, weights that cannot be linked); for work on passes
-    /// verify (check the graph after each), print=PASS (print the graph after it), stop=N (run N passes, print the graph, write nothing)
+    /// strict (warnings are errors), and for work on passes verify (check the graph after each), print=PASS (print the graph after
+    /// it), stop=N (run N passes, print the graph, write nothing)
     #[arg(long, value_name = "WHAT,..", value_delimiter = ',')]
     debug: Vec<Debug>,
     /// The number of threads [default: one for each core]

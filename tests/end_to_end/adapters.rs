@@ -22,7 +22,7 @@ fn an_artifact_is_compared_with_the_sum() {
     let adapters = manifest["source"]["adapters"].as_array().unwrap();
     assert_eq!(adapters.iter().map(|a| a["weight"].as_f64().unwrap()).collect::<Vec<_>>(), [1.0, -0.5]);
     assert_eq!(adapters[0]["path"], "../style");
-    planish(["verify", text(&out)]).exits(0, &["verified against"]);
+    planish(["verify", text(&out)]).succeeds();
     // Without them it is another model.
     let other = folder.path().join("other");
     planish_compile(&golden("llama"), &other, &[]).succeeds();

@@ -11,7 +11,7 @@ use planish_passes::{CUDA, Half, HalfPrecision, ORT_CUDA, Options, Pipeline, TRT
 use serde_json::Value;
 
 use crate::support::{
-    Stored, compiled, golden, names, options, planish, planish_compile, repository, scratch, tensors, text,
+    SCANNED, Stored, compiled, golden, names, options, planish, planish_compile, repository, scratch, tensors, text,
     write_tensors,
 };
 
@@ -27,9 +27,6 @@ fn halves(graph: &Graph) -> usize {
     let is_half = |dtype| matches!(dtype, DType::F16 | DType::Bf16);
     graph.nodes().filter(|(_, node)| is_half(graph.ty(node.outputs[0]).dtype)).count()
 }
-
-/// Goldens with linear attention whose form in ONNX is a Scan over the tokens.
-const SCANNED: [&str; 4] = ["jamba", "mamba", "qwen3-5", "qwen3-next"];
 
 #[test]
 fn a_scan_over_the_tokens_is_refused_where_it_has_no_kernel() {

@@ -33,7 +33,9 @@ fn holds(name: &str, half: &str) {
         let (part, precision) = (part["name"].as_str().unwrap(), &part["precision"]);
         assert_eq!(precision["kept"], Value::Array(Vec::new()), "{name} {part}");
         assert_eq!(precision["flops"], 1.0, "{name} {part}");
-        assert!(precision["bytes"].as_f64().unwrap() > 0.97, "{name} {part}: {precision}");
+        // The decays of Mamba, [features, states], stay float32: 7 % of so small a model.
+        let least = if name == "mamba" { 0.92 } else { 0.97 };
+        assert!(precision["bytes"].as_f64().unwrap() > least, "{name} {part}: {precision}");
         let graph = planish_onnx::import(&out.join(format!("{part}.onnx"))).unwrap().graph;
         // Products of linear attention have a dimension for the groups of heads: states are float32.
         let of_states = |node: &Node| graph.ty(node.outputs[0]).shape.rank() == 5;

@@ -15,7 +15,7 @@ use super::config::{brief, is_off};
 use super::files::read_object;
 use super::refusals::ADAPTER;
 use super::{SourceFile, WeightFile};
-use crate::{ModelError, Task};
+use crate::{Checkpoint, ModelError, Task};
 
 /// The weights of an adapter.
 const WEIGHTS: &str = "adapter_model.safetensors";
@@ -255,6 +255,62 @@ impl Adapter {
         let source: Arc<dyn WeightSource> = Arc::<WeightFile>::clone(&self.file);
         let range = StoredRange { source, offset: tensor.offset };
         Weight::stored(dtype, tensor.shape.clone(), range).filter(|w| w.shape().len() == 2)?.cast(DType::F32)
+    }
+}
+
+impl Checkpoint {
+    /// Adds an adapter of low rank, a folder as the PEFT library saves it: what it adds to weights is multiplied by `weight`.
+    ///
+    /// # Errors
+    /// When its files are malformed, it is one of another kind, or it replaces a tensor that another one replaces.
+    pub fn add_adapter(&mut self, folder: &Path, weight: f64) -> Result<(), ModelError> {
+        let adapter = Adapter::open(folder, weight)?;
+        adapter.check_weight()?;
+        if let (Some((name, _)), true) = (adapter.replaced().first_key_value(), self.gguf.is_some()) {
+            let message = format!("it has the whole tensor `{name}`, and no tensor of a GGUF file is replaced");
+            return Err(adapter.error(&message));
+        }
+        let position = self.shards.len();
+        for (name, stored) in adapter.replaced() {
+            let of_model = self.name_in_model(name);
+            if self.replaced.insert(of_model.clone(), stored.clone()).is_some() {
+                return Err(adapter.error(&format!("another adapter has the tensor `{name}` too")));
+            }
+            self.tensors.insert(of_model, position);
+        }
+        self.shards.push(Arc::clone(adapter.file()));
+        self.adapters.push(adapter);
+        Ok(())
+    }
+
+    /// The name of a tensor in this checkpoint, which may have been saved with or without the name of the base model in front.
+    fn name_in_model(&self, name: &str) -> String {
+        let without = name.split_once('.').map(|(_, rest)| rest).filter(|rest| self.tensors.contains_key(*rest));
+        let longer = |own: &&str| own.split_once('.').is_some_and(|(_, rest)| rest == name);
+        match self.tensors.contains_key(name) {
+            true => name.to_owned(),
+            false => without.or_else(|| self.tensor_names().find(longer)).unwrap_or(name).to_owned(),
+        }
+    }
+
+    /// Whether a tensor is one of an adapter, in place of the model's.
+    pub(crate) fn is_replaced(&self, name: &str) -> bool {
+        self.replaced.contains_key(name)
+    }
+
+    /// The adapters that are added to it.
+    pub(crate) fn adapters(&self) -> &[Adapter] {
+        &self.adapters
+    }
+
+    /// The folders of the adapters that are added to it, and what each is multiplied by.
+    pub fn added_adapters(&self) -> impl Iterator<Item = (&Path, f64)> {
+        self.adapters.iter().map(Adapter::added)
+    }
+
+    /// The task of the head that an adapter has.
+    pub(crate) fn task_of_adapters(&self) -> Option<Task> {
+        self.adapters.iter().find_map(Adapter::task)
     }
 }
 
