@@ -40,9 +40,15 @@ KNOWN = {"gptj": "4 beams: ", "phi3-longrope": "4 beams: "}
 # columns. These texts differ from those of a prompt alone.
 WINDOWS = ("cohere2", "dots1", "exaone4", "gemma3", "gpt-oss", "olmo3")
 
+# Which cases have states of a fixed size.
+STATES = (
+    "bamba", "falcon-h1", "granitemoehybrid", "jamba", "lfm2", "mamba", "mamba2", "nemotron-h", "qwen3-5", "qwen3-next",
+)  # fmt: skip
+
 # Which cases planish refuses for the library, and what its error says: ALiBi has no longest text, and Gemma 4 has heads of two
 # sizes.
 REFUSED = {"bloom": "has no longest text", "gemma4": "differ in the size or number of heads"}
+REFUSED |= dict.fromkeys(STATES, "has states of convolutions or recurrences")
 
 # Types of models whose attention has sinks: with these, no operator appends to a cache in place.
 SINKS = ("gpt_oss",)

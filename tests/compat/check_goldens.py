@@ -7,8 +7,8 @@ A CASE is a checkpoint folder with an io.safetensors in it, or MODEL:IO to name 
 has inputs under `in.NAME` and expected outputs under `out.NAME`. For each case it runs
 `PLANISH compile MODEL --target TARGET`, has the ONNX checker read each graph that came out, runs them
 on the CPU provider with all graph optimizations off, and again with all on, and compares every expected
-output. Decoders start from an empty cache, and take the tokens of `in.step.NAME` on the cache that
-came out. The decoder of an encoder-decoder takes what the encoder gave, all tokens at once and then
+output. Decoders start from an empty cache, and take the tokens of `in.step.NAME`, or the last token of
+each row, on the cache that came out. The decoder of an encoder-decoder takes what the encoder gave, all tokens at once and then
 the last one on the cache of those before. Exits 1 when a case fails.
 """
 
@@ -23,14 +23,19 @@ import onnxruntime
 from cases import Case, Mismatch, check_all, difference
 
 LEVELS = (onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL, onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL)
-PAST = "past_key_values."
-PRESENT = "present."
+# Keys and values, and states of a fixed size such as `past_conv.0`.
+PAST = "past_"
+PAST_KEYS = "past_key_values."
+PRESENT = "present"
+PRESENT_KEYS = "present."
 STEP = "step."
 # Ids of generated text: no output of a graph.
 GENERATED = ("greedy", "beam4")
 # Types of models whose graphs take no `position_ids`, as Optimum's do not: they count positions by the mask, or
 # have none. The goldens were computed with the same positions, given.
-COUNTED = ("bloom", "gemma", "gemma2", "gemma3_text", "mpt", "nemotron")
+COUNTED = (
+    "bloom", "gemma", "gemma2", "gemma3_text", "jamba", "mamba", "mamba2", "mpt", "nemotron", "nemotron_h",
+)  # fmt: skip
 
 Tensors = dict[str, np.ndarray]
 
@@ -52,14 +57,18 @@ class Model:
         return dict(zip(outputs, self.session.run(outputs, inputs)))
 
     def empty_past(self, batch: int) -> Tensors:
-        """A cache of no tokens: [batch, heads, 0, size] for each key and value."""
+        """A cache of no tokens: [batch, heads, 0, size] for each key and value, and zeros for each state."""
         past = [i for i in self.session.get_inputs() if i.name.startswith(PAST)]
-        return {i.name: np.zeros((batch, i.shape[1], 0, i.shape[3]), np.float32) for i in past}
+        size = lambda i, axis, dim: batch if axis == 0 else 0 if i.name.startswith(PAST_KEYS) and axis == 2 else dim
+        shape = lambda i: tuple(size(i, axis, dim) for axis, dim in enumerate(i.shape))
+        return {i.name: np.zeros(shape(i), np.float32) for i in past}
 
 
 def as_past(outputs: Tensors) -> Tensors:
     """The cache that a run gave, under the names by which the next one takes it."""
-    return {PAST + name.removeprefix(PRESENT): t for name, t in outputs.items() if name.startswith(PRESENT)}
+    keys = {PAST_KEYS + n.removeprefix(PRESENT_KEYS): t for n, t in outputs.items() if n.startswith(PRESENT_KEYS)}
+    states = {n: t for n, t in outputs.items() if n.startswith(PRESENT) and not n.startswith(PRESENT_KEYS)}
+    return keys | {n.replace("present_", PAST, 1): t for n, t in states.items()}
 
 
 def by_token(tensor: np.ndarray) -> np.ndarray:
@@ -85,7 +94,7 @@ class Comparison:
                 raise Mismatch(f"no output {name}; the model has {sorted(got)}")
             found = got[name]
             hidden = mask
-            if name.startswith(PRESENT):
+            if name.startswith(PRESENT_KEYS):
                 kept = expected.shape[2]
                 found, expected = by_token(latest(found, kept)), by_token(expected)
                 hidden = mask[:, -kept:] if mask is not None else None
@@ -105,6 +114,12 @@ def check_single(folder: Path, level, inputs: Tensors, expected: Tensors, compar
     if step:
         wanted = {name.removeprefix(STEP): t for name, t in expected.items() if name.startswith(STEP)}
         compare(model.run(step | as_past(outputs)), wanted)
+    elif as_past(outputs):
+        # States of a fixed size: the last token of each row on what came of those before.
+        part = lambda tokens: {n: t if n == "attention_mask" else t[:, tokens] for n, t in first.items()}
+        before = part(slice(None, -1)) | {"attention_mask": first["attention_mask"][:, :-1]}
+        outputs = model.run(before | model.empty_past(batch))
+        compare(model.run(part(slice(-1, None)) | as_past(outputs)), {"logits": expected["logits"][:, -1:]})
 
 
 def check_encoder_decoder(folder: Path, level, inputs: Tensors, expected: Tensors, compare: Comparison) -> None:

@@ -42,29 +42,58 @@ CLASSES = {
 
 # What optimum-onnx 0.1.0 cannot run, and what its error says. It reads `num_key_value_heads` of the types in a list of
 # its own, and else makes an empty cache with as many heads of keys as of queries: these goldens have 2 and 4. It takes it
-# that the heads share the hidden size evenly. It runs on transformers 4.57, which does not have all types.
+# that the heads share the hidden size evenly. It gives no states of a fixed size, and a cache of latents has one head. It
+# runs on transformers 4.57, which does not have all types, nor the layers of Granite 4 by their newer names.
 SHARED_KEYS = "past_key_values.1.key for the following indices\n index: 1 Got: 4 Expected: 2"
 OWN_HEAD_SIZE = "index: 3 Got: 12 Expected: 16"
 UNKNOWN = "Transformers does not recognize this architecture"
+LATENTS = "index: 1 Got: 4 Expected: 1"
+STATES = "Input past_conv.0 is required by model but not provided"
+WITHOUT_HEADS = "object has no attribute 'num_attention_heads'"
 KNOWN = {
+    "bamba": STATES,
     "cohere2": SHARED_KEYS,
+    "deepseek-v2": LATENTS,
+    "deepseek-v3": LATENTS,
+    "dots1": SHARED_KEYS,
     "ernie4-5": SHARED_KEYS,
+    "ernie4-5-moe": SHARED_KEYS,
     "eurobert": UNKNOWN,
     "exaone4": SHARED_KEYS,
+    # Its keys are repeated for all heads of queries, and Optimum knows that they are shared.
+    "falcon": "index: 1 Got: 2 Expected: 4",
+    "falcon-h1": STATES,
     "gemma2": OWN_HEAD_SIZE,
+    "gemma4": UNKNOWN,
     "glm4": SHARED_KEYS,
+    "glm4-moe": SHARED_KEYS,
+    "granitemoe": SHARED_KEYS,
+    "granitemoehybrid": "layer_types must be a list strings in",
     "gte": UNKNOWN,
+    "hunyuan-moe": SHARED_KEYS,
+    "jamba": STATES,
     "jina-v3": UNKNOWN,
     # Its class for feature extraction passes no other inputs than those of BERT.
     "layoutlm": "Input bbox is required by model but not provided",
+    "lfm2": STATES,
     "llama-dynamic": OWN_HEAD_SIZE,
     "llama-yarn": OWN_HEAD_SIZE,
+    "mamba": WITHOUT_HEADS,
+    "mamba2": WITHOUT_HEADS,
+    "minicpm3": UNKNOWN,
+    "mixtral": SHARED_KEYS,
+    "nemotron-h": UNKNOWN,
     "nomic-bert": UNKNOWN,
     "olmo2": SHARED_KEYS,
     "olmo3": SHARED_KEYS,
+    "olmoe": SHARED_KEYS,
     "phi3": SHARED_KEYS,
     "phi3-longrope": "past_key_values.1.key for the following indices",
+    "phimoe": SHARED_KEYS,
+    "qwen2-moe": SHARED_KEYS,
     "qwen3": OWN_HEAD_SIZE,
+    "qwen3-5": UNKNOWN,
+    "qwen3-next": STATES,
     "starcoder2": SHARED_KEYS,
 }
 
