@@ -55,7 +55,7 @@ pub(super) trait Keyed: Clone + Default + Send + Sync + 'static {
                     _ => return Err(format!("--{} {name} has no value; write {}", Self::OPTION, key.form())),
                 };
                 if known.contains(&key.name) {
-                    return Err(format!("--{} has `{}` twice", Self::OPTION, key.name));
+                    return Err(Self::twice(key.name));
                 }
                 known.push(key.name);
                 (key.set)(&mut settings, key.name, value)
@@ -63,6 +63,11 @@ pub(super) trait Keyed: Clone + Default + Send + Sync + 'static {
             }
         }
         Ok(settings)
+    }
+
+    /// The error for a key that is given twice.
+    fn twice(key: &str) -> String {
+        format!("--{} has `{key}` twice", Self::OPTION)
     }
 
     /// The key of a name, in which `-` and `_` are the same.
@@ -169,14 +174,28 @@ impl<K: Keyed> clap::Args for KeyArguments<K> {
 
 impl<K: Keyed> FromArgMatches for KeyArguments<K> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let short = |(name, key): &(&str, &str)| match K::key(key)?.is_switch() {
-            true => matches.get_flag(name).then(|| (*key).to_owned()),
-            false => matches.get_one::<String>(name).map(|value| format!("{key}={value}")),
+        let short = |(name, key): &(&'static str, &'static str)| {
+            let text = match K::key(key)?.is_switch() {
+                true => matches.get_flag(name).then(|| (*key).to_owned()),
+                false => matches.get_one::<String>(name).map(|value| format!("{key}={value}")),
+            };
+            Some((*name, *key, text?))
         };
-        let texts = matches.get_many::<String>(K::OPTION).unwrap_or_default().cloned();
-        let texts: Vec<String> = K::SHORTHANDS.iter().filter_map(short).chain(texts).collect();
-        let read = K::read(texts.iter().map(String::as_str));
-        read.map(Self).map_err(|why| Error::raw(ErrorKind::ValueValidation, format!("{why}\n")))
+        let short: Vec<_> = K::SHORTHANDS.iter().filter_map(short).collect();
+        let error = |why: String| Error::raw(ErrorKind::ValueValidation, format!("{why}\n"));
+        for (name, key, text) in &short {
+            // The error names what was typed.
+            let typed = |why: String| why.replacen(&format!("--{} {key}=", K::OPTION), &format!("--{name} "), 1);
+            K::read([text.as_str()]).map_err(|why| error(typed(why)))?;
+        }
+        let texts = matches.get_many::<String>(K::OPTION).unwrap_or_default().map(String::as_str);
+        let read = K::read(short.iter().map(|(_, _, text)| text.as_str()).chain(texts));
+        read.map(Self).map_err(|why| {
+            let twice = short.iter().find(|(_, key, _)| why == K::twice(key));
+            error(twice.map_or(why.clone(), |(name, key, _)| {
+                format!("--{name} and --{} {key} say the same; leave one of them out", K::OPTION)
+            }))
+        })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
@@ -240,7 +259,10 @@ mod tests {
         };
         assert_eq!(parse("run --list a,b --fast"), read(&["new-list=a,b,fast"]));
         assert_eq!(parse("run --set time=1"), read(&["time=1"]));
-        assert!(parse("run --fast --set fast").unwrap_err().contains("--set has `fast` twice"));
+        let error = |line: &str| parse(line).unwrap_err();
+        assert!(error("run --fast --set fast").contains("--fast and --set fast say the same; leave one of them out"));
+        assert!(error("run --set fast,fast").contains("--set has `fast` twice"));
+        assert!(error("run --list a --set time=x").contains("--set time=x: "));
     }
 
     #[test]

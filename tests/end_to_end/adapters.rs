@@ -50,7 +50,7 @@ fn values_of_the_option_are_checked() {
     refused("llama", &format!("{}=often", text(&adapter)), 2, &["the weight after `=` is not a number"]);
     refused("llama", &format!("{}=inf", text(&adapter)), 2, &["is not a number"]);
     refused("llama", "nowhere", 1, &["nowhere: there is no adapter_config.json"]);
-    refused("bert", text(&adapter), 1, &["the graph has no weight of its own for", "it was trained for llama"]);
+    refused("bert", text(&adapter), 1, &["the graph has no separate weight for it", "it was trained for llama"]);
     planish_compile(&golden("llama"), &out, &[]).succeeds();
     let again = planish_compile(&out, &folder.path().join("again"), &["--adapter", text(&adapter)]);
     again.exits(1, &["is an ONNX graph", "compile the checkpoint"]);

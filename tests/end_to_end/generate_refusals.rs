@@ -114,6 +114,8 @@ fn arguments_that_contradict_each_other_are_usage_errors() {
     usage(&["--ids", ""], &["`` is not a token id"]);
     usage(&["--ids", "5,x"], &["`x` is not a token id"]);
     usage(&["--ids", "5", "--set", "length_penalty=1"], &["add --beams N"]);
+    usage(&["--ids", "5", "--beams", "2000"], &["--beams 2000: expected a whole number from 1 to 1024"]);
+    usage(&["--ids", "5", "--beams", "2", "--set", "num_beams=2"], &["--beams and --set num_beams say the same"]);
     usage(&["--ids", "5", "--set", "length_penalty=1,num_beams=1"], &["add --beams N"]);
     usage(&["--ids", "5", "--set", "early_stopping=true"], &["--set early_stopping has no effect", "add --beams N"]);
     usage(&["--ids", "5", "--set", "max_length=9", "--max-new-tokens", "2"], &["leave one of them out"]);

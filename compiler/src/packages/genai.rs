@@ -151,12 +151,12 @@ fn document(model: &Loaded, file: &str, in_place: bool) -> Result<Value> {
     }
     if !shape.alike {
         bail!(
-            "layers of {} differ in the size or number of heads, and onnxruntime-genai takes one for all; leave out --package",
+            "layers of {} differ in the size or number of heads, and onnxruntime-genai takes one for all; leave out --package genai",
             model.architecture
         );
     }
     let Some(context) = model.max_positions else {
-        bail!("{} has no longest text, and onnxruntime-genai needs one; leave out --package", model.architecture)
+        bail!("{} has no longest text, and onnxruntime-genai needs one; leave out --package genai", model.architecture)
     };
     let named = |of: &[&str]| of.iter().map(|name| ((*name).to_owned(), (*name).into())).collect::<Map<_, _>>();
     let inputs: Vec<&str> = part.graph.inputs().iter().map(|&input| part.graph.value(input).name.as_str()).collect();
@@ -236,8 +236,9 @@ impl Shape {
             key_heads: size(first, 1)?,
             key_size: size(first, 3)?,
             value_size: size(value, 3)?,
-            alike: cached(".key")
-                .all(|cache| [1, 3].map(|axis| size(cache, axis)) == [1, 3].map(|axis| size(first, axis))),
+            alike: [(".key", first), (".value", value)].into_iter().all(|(what, first)| {
+                cached(what).all(|cache| [1, 3].map(|axis| size(cache, axis)) == [1, 3].map(|axis| size(first, axis)))
+            }),
         })
     }
 }

@@ -161,7 +161,9 @@ fn by_places(artifact: &Path, manifest: &Manifest) -> Result<Found> {
 pub fn open_again(path: &Path, artifact: &Path, source: &SourceManifest) -> Result<SourceModel> {
     let place = |adapter: &AdapterManifest| match &adapter.path {
         Some(path) => Ok((artifact.join(path), adapter.weight)),
-        None => bail!("the path of an adapter is no UTF-8 text, so the model cannot be opened with it again"),
+        None => bail!(
+            "the path of an adapter is not UTF-8, so the adapter cannot be opened again; compile with a path that is"
+        ),
     };
     let adapters = source.adapters.iter().map(place).collect::<Result<Vec<_>>>()?;
     SourceModel::open_with(path, &source.import)?.with_adapters(&adapters)

@@ -64,7 +64,7 @@ impl Kernel for LinearAttention {
                 beta: optional(self.beta)?,
                 scale: self.scale.0,
             };
-            let each = sizes.key * sizes.value;
+            let each = sizes.key.checked_mul(sizes.value).ok_or("a state has more elements than there are numbers")?;
             let heads: Vec<(Vec<f64>, Vec<f64>)> = (0..rows * self.heads).into_par_iter().map(|at| {
                 let first = state.map_or_else(|| vec![0.0; each], |state| state[at * each..][..each].iter().map(|s| s.widen()).collect());
                 recurrence.run(at / self.heads, at % self.heads, first)

@@ -141,9 +141,12 @@ impl Weight {
         let (packed, others) = parts.split_first()?;
         let parts = match packing {
             Packing::Codes(_) | Packing::Scales(_) | Packing::Numbers(_) => vec![of(packed, packing.unit())?],
-            Packing::Codebook { .. } => {
+            Packing::Codebook { block, .. } => {
                 let [table, scales] = others else { return None };
-                vec![of(packed, 1)?, table.clone(), of(scales, 1)?]
+                // A block that begins or ends elsewhere has a scale that others share.
+                let whole = start.is_multiple_of(block) && length.is_multiple_of(block);
+                let scales = whole.then(|| scales.reshape(&[scales.elements()]))??;
+                vec![of(packed, 1)?, table.clone(), scales.rows(start / block..(start + length) / block)?]
             }
             Packing::Words | Packing::NextWords | Packing::Awq => return None,
         };

@@ -168,3 +168,24 @@ fn packed_numbers_are_unpacked_slice_by_slice() {
         }
     }
 }
+
+/// Rows that begin inside of a block of a codebook have its scale too.
+#[test]
+fn rows_that_share_a_scale_are_those_of_the_whole() {
+    let numbers = |count: usize, first: f64| {
+        let all: Vec<f64> = (0..count).map(|i| first + i as f64).collect();
+        Weight::numbers(DType::F32, vec![count], &all).unwrap()
+    };
+    let bytes: Vec<u8> = (0..384).map(|i| (i % 251) as u8).collect();
+    let parts = [Weight::inline(DType::U8, vec![384], bytes).unwrap(), numbers(256, 0.0), numbers(2, 3.0)];
+    let book = Packing::Codebook { bits: 8, block: 256, offset: Real(0.0) };
+    let whole = Weight::unpack(&parts, book, DType::F32, &[4, 96]).unwrap();
+    let all = whole.read_numbers().unwrap();
+    for (first, last) in [(0, 1), (1, 3), (2, 4), (3, 4)] {
+        assert_eq!(
+            whole.rows(first..last).unwrap().read_numbers().unwrap(),
+            all[first * 96..last * 96],
+            "{first}..{last}"
+        );
+    }
+}

@@ -59,9 +59,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     mixture.shared = experts::shared(config, "n_shared_experts", 2, inner)?.map(Shared::beside);
     mixture.router.factor = experts::factor(config, 1.0)?;
     if config.boolean("norm_topk_prob", false)? {
-        config.warn(
-            "`norm_topk_prob` is true, but factors are not divided by their sum in this architecture, whatever it is",
-        );
+        config.warn("`norm_topk_prob` is true, but this architecture never divides scores by their sum");
     }
     let groups = [config.optional_size("n_group", None)?, config.optional_size("topk_group", None)?];
     mixture.router.groups = match config.text(METHOD, "greedy")? {

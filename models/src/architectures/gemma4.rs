@@ -136,6 +136,9 @@ fn windows(config: &Config<'_>, s: &mut Settings) -> Result<(), ModelError> {
     };
     let slides = Windows::read(config, s.layers, Some(window), |layer| !(layer + 1).is_multiple_of(6))?;
     let last = s.layers.value.saturating_sub(1);
+    if config.get("layer_types").is_some() && slides.of(last).is_some() {
+        config.warn("`layer_types` has \"sliding_attention\" for the last layer, which attends to all tokens, as in the transformers library");
+    }
     s.windows = Windows::in_layers(window, (0..s.layers.value).map(|i| i < last && slides.of(i).is_some()).collect());
     Ok(())
 }
@@ -151,7 +154,9 @@ fn heads(b: &Builder<'_>, s: &mut Settings) -> Result<(), ModelError> {
         return Ok(());
     };
     let overrides = value.as_object().ok_or_else(|| b.config.unexpected(OVERRIDES, value, "an object"))?;
-    if let Some(other) = overrides.keys().find(|key| key.parse::<usize>().map_or(true, |i| i >= s.layers.value)) {
+    if let Some(other) =
+        overrides.keys().find(|key| !key.parse().is_ok_and(|i: usize| i < s.layers.value && i.to_string() == **key))
+    {
         return Err(b
             .config
             .error(format!("`{OVERRIDES}` has `{other}`, expected numbers of layers, of {}", s.layers)));

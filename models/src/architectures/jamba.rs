@@ -4,7 +4,7 @@
 use planish_ir::ValueId;
 
 use crate::architecture::{Architecture, Properties};
-use crate::architectures::llama;
+use crate::architectures::{llama, mamba};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::activation::Activation;
 use crate::layers::blocks::{self, Around, Defaults, Mixer, Settings};
@@ -126,10 +126,7 @@ fn mixer(
 ) -> Result<ValueId, ModelError> {
     let config = b.config;
     let expand = config.size("mamba_expand", 2)?;
-    let rank = match config.get(RANK).is_none_or(|value| value.as_str() == Some("auto")) {
-        true => Size::derived(s.hidden.value.div_ceil(16), "hidden_size / 16"),
-        false => config.size(RANK, 1)?,
-    };
+    let rank = mamba::rank(config, RANK, s.hidden)?;
     let mixer = Selective {
         hidden: s.hidden,
         inner: Size::derived(expand.value * s.hidden.value, "mamba_expand * hidden_size"),

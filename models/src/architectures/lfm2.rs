@@ -6,7 +6,7 @@ use planish_ir::ops::BinaryKind;
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
-use crate::checkpoint::config::{Config, Size};
+use crate::checkpoint::config::{Config, MAX_SIZE, Size};
 use crate::layers::activation::Activation;
 use crate::layers::blocks::{self, Around, Defaults, FeedForward, HeadNorms, Mixer, Settings};
 use crate::layers::builder::Builder;
@@ -87,6 +87,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     blocks::decoder(b, &s, task)
 }
 
+/// What the features inside a feed-forward come from.
+const ADJUSTED: &str = "the size that `block_auto_adjust_ff_dim` makes of `intermediate_size`";
+
 /// The features inside a feed-forward.
 fn intermediate(config: &Config<'_>, given: Size) -> Result<Size, ModelError> {
     let multiple = config.size("block_multiple_of", 256)?.value;
@@ -95,8 +98,15 @@ fn intermediate(config: &Config<'_>, given: Size) -> Result<Size, ModelError> {
         return Ok(given);
     }
     let third = 2 * given.value / 3;
-    let size = factor.map_or(third, |factor| ((factor * third as f64) as usize).next_multiple_of(multiple));
-    Ok(Size::derived(size, "the size that `block_auto_adjust_ff_dim` makes of `intermediate_size`"))
+    let Some(factor) = factor else { return Ok(Size::derived(third, ADJUSTED)) };
+    // A factor that leaves the integers is the largest of them.
+    let size = ((factor * third as f64) as usize).checked_next_multiple_of(multiple);
+    match size.filter(|size| (1..=MAX_SIZE).contains(size)) {
+        Some(size) => Ok(Size::derived(size, ADJUSTED)),
+        None => Err(config.error(format!(
+            "`block_ffn_dim_multiplier` = {factor} makes no size from 1 to {MAX_SIZE} of {given} and `block_multiple_of` = {multiple}"
+        ))),
+    }
 }
 
 /// Which layers are convolutions.

@@ -70,7 +70,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         hidden: s.hidden,
         inner,
         state: b.config.size("state_size", 16)?,
-        rank: rank(b.config, s.hidden)?,
+        rank: rank(b.config, RANK, s.hidden)?,
         taps: b.config.size("conv_kernel", 4)?,
         bias: b.config.boolean("use_bias", false)?,
         convolution_bias: b.config.boolean("use_conv_bias", true)?,
@@ -93,10 +93,10 @@ fn inner(config: &Config<'_>, hidden: Size) -> Result<Size, ModelError> {
 }
 
 /// The features that time steps are made of: a number, or "auto".
-pub(crate) fn rank(config: &Config<'_>, hidden: Size) -> Result<Size, ModelError> {
-    match config.get(RANK).is_none_or(|value| value.as_str() == Some("auto")) {
+pub(crate) fn rank(config: &Config<'_>, key: &'static str, hidden: Size) -> Result<Size, ModelError> {
+    match config.get(key).is_none_or(|value| value.as_str() == Some("auto")) {
         true => Ok(Size::derived(hidden.value.div_ceil(16), "hidden_size / 16")),
-        false => config.size(RANK, 1),
+        false => config.size(key, 1),
     }
 }
 

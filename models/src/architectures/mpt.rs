@@ -70,7 +70,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     s.feed_forward = FeedForward::Plain { up: "up_proj", down: "down_proj" };
     let attention = AttentionConfig::read(b.config)?;
     s.scale = attention.number("softmax_scale")?.unwrap_or(s.scale);
-    s.clip = attention.number("clip_qkv")?.map(|bound| (bound, ATTENTION));
+    // 0 is no bound.
+    let clips = attention.get("clip_qkv").is_some_and(|bound| bound.as_f64() != Some(0.0));
+    s.clip = if clips { attention.number("clip_qkv")?.map(|bound| (bound, ATTENTION)) } else { None };
     s.places = Places::Alibi(Alibi { places: alibi::Places::All, factor: 1.0 });
     s.position_source = Positions::Counted;
     s.tied = true;
@@ -114,9 +116,9 @@ impl<'a> AttentionConfig<'a> {
         self.values?.get(key).filter(|value| !is_off(value))
     }
 
-    /// A positive number; 0 counts as absent.
+    /// A positive number.
     fn number(&self, key: &str) -> Result<Option<f64>, ModelError> {
-        let Some(value) = self.get(key).filter(|value| value.as_f64() != Some(0.0)) else { return Ok(None) };
+        let Some(value) = self.get(key) else { return Ok(None) };
         let wrong = || self.config.unexpected(&format!("{ATTENTION}.{key}"), value, POSITIVE);
         positive(value).map(Some).ok_or_else(wrong)
     }

@@ -5,7 +5,7 @@ use planish_ir::ValueId;
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
-use crate::checkpoint::config::{Config, Size};
+use crate::checkpoint::config::{Config, Size, is_off};
 use crate::layers::activation::Activation;
 use crate::layers::blocks::{self, Around, Defaults, FeedForward, Mixer, Settings};
 use crate::layers::builder::Builder;
@@ -147,7 +147,7 @@ fn mixers(config: &Config<'_>) -> Result<Vec<Option<Mixer>>, ModelError> {
     }
     };
     let pattern = config.text(PATTERN, "")?;
-    if let Some(value) = config.get(LAYER_TYPES) {
+    if let Some(value) = config.get(LAYER_TYPES).filter(|value| !is_off(value)) {
         let names = value.as_array().and_then(|list| list.iter().map(serde_json::Value::as_str).collect());
         let names: Vec<&str> = names.ok_or_else(|| config.unexpected(LAYER_TYPES, value, "a list of texts"))?;
         return names.into_iter().map(|name| kind(LAYER_TYPES, name)).collect();

@@ -23,6 +23,10 @@ const WEIGHTS: &str = "adapter_model.safetensors";
 /// What names of tensors begin with: the classes of PEFT around the model.
 const AROUND: &str = "base_model.model.";
 
+/// What the names of the narrow matrices end with: of layers, and of tables.
+const DOWN: [&str; 2] = [".lora_A.weight", ".lora_embedding_A"];
+const UP: [&str; 2] = [".lora_B.weight", ".lora_embedding_B"];
+
 /// What names of tensors have that PEFT keeps inside of a changed module, or of one that it saves whole.
 const INSIDE: [&str; 2] = [".base_layer.", ".modules_to_save."];
 
@@ -41,6 +45,9 @@ const OFF: &[&str] = &[
     "use_dora",
     "use_qalora",
 ];
+
+/// What `init_lora_weights` may say: how the narrow matrices started, without a change of the model's weights.
+const PLAIN_STARTS: [&str; 3] = ["gaussian", "eva", "orthogonal"];
 
 /// The narrow matrices of a module: their names, and the factor of their product.
 #[derive(Debug)]
@@ -90,6 +97,14 @@ impl Adapter {
         if let Some(key) = OFF.iter().find(|key| config.get(**key).is_some_and(|value| !is_off(value))) {
             return Err(bad(format!("`{key}` is {}, which is not supported", brief(&config[*key]))));
         }
+        if let Some(init) =
+            text("init_lora_weights").filter(|init| !PLAIN_STARTS.contains(&init.to_lowercase().as_str()))
+        {
+            return Err(bad(format!(
+                "`init_lora_weights` is \"{init}\", which may change the weights of the model too; save the adapter with \
+                 `path_initial_model_for_weight_conversion` of `save_pretrained`, which makes it a plain one"
+            )));
+        }
         let weights = folder.join(WEIGHTS);
         if !weights.is_file() {
             let message = format!(
@@ -108,24 +123,26 @@ impl Adapter {
             };
             let own =
                 name.strip_prefix(AROUND).ok_or_else(|| wrong("its name does not begin with base_model.model."))?;
-            if let Some((module, end)) =
-                [".lora_A.weight", ".lora_embedding_A"].iter().find_map(|end| Some((own.strip_suffix(end)?, *end)))
-            {
-                let up = name.replace("lora_A", "lora_B").replace("lora_embedding_A", "lora_embedding_B");
+            let half = |ends: [&'static str; 2]| ends.into_iter().find_map(|end| Some((own.strip_suffix(end)?, end)));
+            if let Some((module, end)) = half(DOWN) {
+                let is_table = end == DOWN[1];
+                let up = format!("{AROUND}{module}{}", UP[usize::from(is_table)]);
+                if !file.tensors().contains_key(&up) {
+                    return Err(wrong(&format!("its other half, `{up}`, is missing")));
+                }
                 let rank = file.tensors()[name].shape.first().copied().unwrap_or_default();
                 let scale = scale(&config, module, rank).map_err(&bad)?;
-                let is_table = end != ".lora_A.weight";
-                if !file.tensors().contains_key(&up) {
-                    return Err(wrong("its other half `lora_B` is missing"));
-                }
                 let change = Change { down: name.clone(), up, is_table, factor: scale * weight };
                 changes.insert(module.to_owned(), change);
-            } else if own.ends_with(".lora_B.weight") || own.ends_with(".lora_embedding_B") {
-                if !file.tensors().contains_key(&name.replace("_B", "_A")) {
-                    return Err(wrong("its other half `lora_A` is missing"));
+            } else if let Some((module, end)) = half(UP) {
+                let down = format!("{AROUND}{module}{}", DOWN[usize::from(end == UP[1])]);
+                if !file.tensors().contains_key(&down) {
+                    return Err(wrong(&format!("its other half, `{down}`, is missing")));
                 }
             } else if own.contains(".lora_") {
-                return Err(wrong("it is none of lora_A, lora_B and the same of an embedding"));
+                return Err(wrong(
+                    "it is none of lora_A, lora_B, lora_embedding_A and lora_embedding_B, which are supported",
+                ));
             } else if !own.contains(ORIGINAL) {
                 let of_model = INSIDE.iter().fold(own.to_owned(), |own, part| own.replace(part, "."));
                 // With biases, one of a module that is saved whole is there under two names.
@@ -186,8 +203,10 @@ impl Adapter {
     pub(crate) fn check_weight(&self) -> Result<(), ModelError> {
         match self.whole().filter(|_| self.weight != 1.0) {
             Some(name) => {
-                let message =
-                    format!("it has the whole tensor `{name}`, so its weight is 1, and {} is asked for", self.weight);
+                let message = format!(
+                    "it has the whole tensor `{name}`, which takes no factor but 1, and {} is asked for",
+                    self.weight
+                );
                 Err(self.error(&message))
             }
             None => Ok(()),
@@ -226,7 +245,7 @@ impl Adapter {
         Some(self.changed(change, weight).ok_or_else(|| {
             let shapes = [&change.up, &change.down].map(|name| format!("{:?}", self.file.tensors()[name].shape));
             self.error(&format!(
-                "the product of matrices {} is none that is added to `{module}`, {:?}, in float32, float16 or bfloat16",
+                "the product of matrices {} cannot be added to `{module}` {:?}: the sizes have to agree, and the numbers to be floats",
                 shapes.join(" and "),
                 weight.shape()
             ))

@@ -59,8 +59,8 @@ fn other_folder(names: &[String]) -> Option<String> {
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     if has(ADAPTER) {
         return Some(format!(
-            "this is an adapter of the peft library, such as LoRA ({ADAPTER}), and no model by itself; compile the model that it \
-             was trained for with --adapter and this folder"
+            "this is an adapter of the peft library, such as LoRA ({ADAPTER}), and not a model; compile the model that it was \
+             trained for with --adapter and this folder"
         ));
     }
     has(PIPELINE).then(|| {

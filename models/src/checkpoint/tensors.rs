@@ -193,14 +193,15 @@ impl<'a> Tensors<'a> {
         let is_lost = |name: &&str| self.checkpoint.is_replaced(name) && !self.used.contains(*name);
         let lost = self.checkpoint.tensor_names().find(is_lost);
         if let Some((name, (file, _))) = lost.and_then(|name| Some((name, self.checkpoint.tensor(name)?))) {
-            let message = "the graph has no tensor that this one of an adapter comes in place of".to_owned();
+            let message = "the adapter replaces this tensor, but the graph does not have it".to_owned();
             return Err(ModelError::Tensor { name: name.to_owned(), path: file.path().to_owned(), message });
         }
         for (at, adapter) in self.checkpoint.adapters().iter().enumerate() {
             let lost: Vec<&str> =
                 adapter.modules().filter(|module| !self.adapted.contains(&(at, (*module).to_owned()))).collect();
             if !lost.is_empty() {
-                let message = format!("the graph has no weight of its own for {}, which it changes", some_of(&lost));
+                let message =
+                    format!("the adapter changes {}, but the graph has no separate weight for it", some_of(&lost));
                 return Err(adapter.error(&message));
             }
         }

@@ -258,7 +258,7 @@ impl Latent {
 
     /// The rows of a projection in the order in which pairs are halves of what turns, where they are stored as neighbours: of each
     /// head `before` rows, and then those that turn.
-    fn order_of_heads(&self, heads: Size, before: Size) -> Option<Vec<usize>> {
+    fn order_of_heads(&self, heads: Size, before: Size) -> Option<impl Fn() -> Vec<usize>> {
         let (before, turning) = (before.value, self.turning.value);
         let of_head = move |head: usize| {
             let start = head * (before + turning);
@@ -266,24 +266,24 @@ impl Latent {
             let evens = (0..turning).step_by(2).chain((1..turning).step_by(2));
             still.chain(evens.map(move |at| start + before + at))
         };
-        (self.pairs == Pairs::NeighboursAsHalves).then(|| (0..heads.value).flat_map(of_head).collect())
+        (self.pairs == Pairs::NeighboursAsHalves).then_some(move || (0..heads.value).flat_map(of_head).collect())
     }
 }
 
-/// A projection whose rows are taken in an order.
+/// A projection whose rows are taken in an order, which is made once the shape of the weight is checked.
 fn projection(
     b: &mut Builder<'_>,
     x: ValueId,
     module: &str,
     [out, inner]: [Size; 2],
     bias: bool,
-    order: Option<Vec<usize>>,
+    order: Option<impl Fn() -> Vec<usize>>,
 ) -> Result<ValueId, ModelError> {
     let Some(order) = order else { return b.projection(x, module, [out, inner], bias) };
     let mut taken = |name: &str, shape: &[Size]| {
         let name = format!("{module}.{name}");
         let (weight, origin): (Weight, Origin) = b.tensors.take(&[&name], shape)?;
-        let rows = weight.gather(0, &order).unwrap_or_else(|| unreachable!("the order is one of all rows"));
+        let rows = weight.gather(0, &order()).unwrap_or_else(|| unreachable!("the order is one of all rows"));
         Ok::<_, ModelError>(b.graph.add_weight(&name, rows, origin))
     };
     let weight = taken("weight", &[out, inner])?;

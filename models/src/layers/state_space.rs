@@ -176,7 +176,7 @@ pub(crate) fn limit(config: &Config<'_>) -> Result<[f64; 2], ModelError> {
     let bounds = value.as_array().filter(|bounds| bounds.len() == 2);
     let bounds = bounds.and_then(|bounds| Some([number(&bounds[0])?, number(&bounds[1])?]));
     bounds
-        .filter(|[least, most]| *least >= 0.0 && least <= most && least.is_finite())
+        .filter(|[least, most]| *least >= 0.0 && least <= most && *least <= f64::from(f32::MAX))
         .ok_or_else(|| config.unexpected(LIMIT, value, "a list of two numbers, the smaller one first, of at least 0"))
 }
 
@@ -248,9 +248,7 @@ impl GatedNorm {
         let tokens = [b.texts(), Dim::symbol(SEQUENCE)];
         let apart = [parts.value, each].map(|size| Dim::constant(i64::try_from(size).unwrap_or(i64::MAX)));
         let x = b.reshape(x, tokens.clone().into_iter().chain(apart), &at("parts"))?;
-        let ones = Weight::numbers(DType::F32, vec![each], &vec![1.0; each]);
-        let ones = ones.unwrap_or_else(|| unreachable!("there are as many numbers as the shape says"));
-        let weight = b.graph.add_weight(&at("ones"), ones, Origin::Unknown);
+        let weight = b.ones(&at("ones"), Size::derived(each, "features of a part"));
         let normal = b.emit(RmsNorm { x, weight, eps: Real(self.eps) }, &at("normal"))?;
         let normal = b.reshape(normal, tokens.into_iter().chain([size.signed().into()]), &at("merge"))?;
         let weight = b.weight(&[&at("weight")], &[size])?;

@@ -274,8 +274,8 @@ fn router(root: &Path, entry: &ModuleEntry) -> ModelError {
     };
     let folders: Vec<String> = routes.filter_map(first).collect();
     let message = format!(
-        "the module `{}` has a model for each route, and one graph has one model: compile the model of a route by its folder, with \
-         --pooling in place of the modules after it{}",
+        "the module `{}` has a model for each route, and a graph has one model: compile the folder of one route's model with \
+         --pooling{}",
         entry.full,
         if folders.is_empty() { String::new() } else { format!(": {}", folders.join(", ")) }
     );

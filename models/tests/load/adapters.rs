@@ -153,7 +153,7 @@ fn whole_tensors_come_in_place_of_the_models() {
     assert_eq!(tensor(&loaded, "classifier.weight").0, numbers(1, 96, 3));
     assert_eq!(tensor(&loaded, "pooler.dense.bias").0, numbers(1, 48, 3));
     let weighted = checkpoint.add_adapter(folder.path(), 0.5).unwrap_err().to_string();
-    assert_says(&weighted, &["its weight is 1, and 0.5 is asked for", "their/base"]);
+    assert_says(&weighted, &["takes no factor but 1, and 0.5 is asked for", "their/base"]);
     let twice = checkpoint.add_adapter(folder.path(), 1.0).unwrap_err().to_string();
     assert_says(&twice, &["another adapter has the tensor"]);
 }
@@ -165,16 +165,23 @@ fn adapters_of_other_models_and_kinds_are_refused() {
     let other = adapter(json!({}), &[("model.layers.9.self_attn.q_proj", 64, 64, 2)], &[]);
     assert_says(
         &error(&other),
-        &["no weight of its own for model.layers.9.self_attn.q_proj", "trained for their/base"],
+        &[
+            "the adapter changes model.layers.9.self_attn.q_proj, but the graph has no separate weight",
+            "trained for their/base",
+        ],
     );
     let wide = adapter(json!({}), &[(module, 5, 7, 2)], &[]);
     assert_says(&error(&wide), &["matrices [5, 2] and [2, 7]", module, "their/base"]);
     let rank = adapter(json!({"r": 5}), &[(module, 64, 64, 2)], &[]);
     assert_says(&error(&rank), &["adapter_config.json", "have the rank 2, and this file says 5"]);
     let whole = adapter(json!({}), &[], &[("score.bias", &[3])]);
-    assert_says(&error(&whole), &["`score.bias`", "no tensor that this one of an adapter comes in place of"]);
+    assert_says(&error(&whole), &["`score.bias`", "the adapter replaces this tensor, but the graph does not have it"]);
     for (config, parts) in [
         (json!({"use_dora": true}), ["`use_dora` is true", "not supported"]),
+        (
+            json!({"init_lora_weights": "pissa_niter_4"}),
+            ["`init_lora_weights` is \"pissa_niter_4\"", "path_initial_model"],
+        ),
         (json!({"peft_type": "IA3"}), ["`peft_type` is IA3", "LORA is supported"]),
         (json!({"rank_pattern": {"q.*": 2}}), ["the pattern \"q.*\"", "names of modules"]),
     ] {
@@ -186,7 +193,7 @@ fn adapters_of_other_models_and_kinds_are_refused() {
     let at = bytes.windows(6).position(|window| window == b"lora_B").unwrap();
     bytes[at..at + 6].copy_from_slice(b"lora_C");
     fs::write(&path, bytes).unwrap();
-    assert_says(&error(&half), &["`lora_B` is missing"]);
+    assert_says(&error(&half), &["lora_A.weight", "its other half, `base_model.model.", "lora_B.weight`, is missing"]);
     fs::remove_file(&path).unwrap();
     assert_says(&error(&half), &["adapter_model.safetensors", "is missing", "adapter_model.bin"]);
     fs::remove_file(half.path().join("adapter_config.json")).unwrap();

@@ -29,7 +29,7 @@ fn by_name(symbol: &str) -> Option<SymbolRole> {
         _ if names_rows(symbol) => Some(SymbolRole::Rows),
         _ if symbol.contains("choice") => Some(SymbolRole::Choices),
         _ if symbol.contains("past") => Some(SymbolRole::Past),
-        _ if symbol.starts_with("total") => Some(SymbolRole::PastAndTokens),
+        _ if symbol.starts_with("total_seq") => Some(SymbolRole::PastAndTokens),
         _ if symbol.starts_with("encoder_seq") => Some(SymbolRole::EncoderTokens),
         _ if symbol.contains("seq") || symbol.contains("length") => Some(SymbolRole::Tokens),
         _ => None,

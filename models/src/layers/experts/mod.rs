@@ -9,7 +9,7 @@ use planish_ir::ValueId;
 use planish_ir::ops::{self, BinaryKind, Experts, Real, UnaryKind};
 
 use crate::ModelError;
-use crate::checkpoint::config::{Config, Size};
+use crate::checkpoint::config::{Config, MAX_SIZE, Size};
 use crate::layers::activation::Activation;
 use crate::layers::blocks::{Settings, feed_forward};
 use crate::layers::builder::Builder;
@@ -240,9 +240,9 @@ const LISTED: &str = "mlp_only_layers";
 /// The configuration keys that [`dense_between`] reads.
 pub(crate) const DENSE_KEYS: &[&str] = &[STEP, LISTED];
 
-/// An integer from 0 on.
+/// An integer from 0 to [`MAX_SIZE`].
 pub(crate) fn whole(config: &Config<'_>, key: &'static str, default: usize) -> Result<usize, ModelError> {
     let Some(value) = config.get(key) else { return Ok(default) };
-    let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
-    number.ok_or_else(|| config.unexpected(key, value, "an integer from 0 on"))
+    let number = value.as_u64().and_then(|number| usize::try_from(number).ok()).filter(|number| *number <= MAX_SIZE);
+    number.ok_or_else(|| config.unexpected(key, value, &format!("an integer from 0 to {MAX_SIZE}")))
 }

@@ -54,7 +54,8 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let operators = options.fusion && options.target.states == StateForm::Operators;
     let lowered = graph.rewrite(|graph, node| {
         let (op, like) = (graph.node(node).op.clone(), graph.node(node).outputs[0]);
-        let in_float32 = graph.ty(like).dtype == DType::F32;
+        let dtype = graph.ty(like).dtype;
+        let in_float32 = dtype == DType::F32;
         let l = &mut Builder::at(graph, like);
         let results = match &op {
             Op::CausalConv(op) if operators && in_float32 => convolution::operator(l, op)?,
@@ -62,7 +63,9 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
             Op::LinearAttention(op) if operators && in_float32 => recurrence::operator(l, op)?,
             Op::LinearAttention(op) => match recurrence::products(l, op)? {
                 Some(results) => results,
-                None if op.state.is_some() && in_float32 => return Ok::<_, PassError>(Step::Keep),
+                None if op.state.is_some() && (in_float32 || dtype == DType::F64) => {
+                    return Ok::<_, PassError>(Step::Keep);
+                }
                 None => recurrence::with_state(l, op)?,
             },
             _ => return Ok(Step::Keep),
