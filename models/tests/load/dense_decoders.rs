@@ -138,7 +138,7 @@ fn layers_that_share_keys_have_no_cache() {
 
 #[test]
 fn a_factor_that_makes_no_size_is_refused() {
-    for factor in [1e300, 1e-9] {
+    for factor in [1e30, 1e-9] {
         let draft = Draft::of("lfm2").with("block_auto_adjust_ff_dim", json!(true));
         let error = draft.with("block_ffn_dim_multiplier", json!(factor)).error(LENIENT);
         assert_says(&error, &["`block_ffn_dim_multiplier`", "makes no size from 1 to", "intermediate_size"]);
