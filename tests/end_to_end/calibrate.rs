@@ -22,8 +22,8 @@ pub(crate) struct Silent;
 
 impl CalibrationObserver for Silent {
     fn warning(&self, text: &str) {
-        // Tests calibrate on few samples.
-        assert!(text.contains(FEW_SAMPLES), "{text}");
+        // Tests calibrate on few samples, of which an expert may see none.
+        assert!(text.contains(FEW_SAMPLES) || text.contains("no token of the data took"), "{text}");
     }
     fn progress(&self, _: usize, _: usize) {}
 }

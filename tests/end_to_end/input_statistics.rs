@@ -345,7 +345,7 @@ fn summed(data: &Path, wanted: &[(String, String)], threads: u16) -> Vec<(String
         assert!(rows.len().is_multiple_of(columns), "{value}");
         rows.iter_mut().for_each(|x| *x *= 2.0);
     };
-    let options = ProductOptions { inputs: wanted, transform: &double };
+    let options = ProductOptions { inputs: wanted, transform: &double, experts: &[] };
     let mut sums = Vec::new();
     let mut visit = |_: &str, value: &str, gram: Gram| {
         sums.push((value.to_owned(), gram));
@@ -379,7 +379,7 @@ fn products_are_those_of_all_tokens() {
     assert_eq!(summed(&data, &wanted, 3), sums, "the same bits on three threads");
     let nothing = [("model".to_owned(), "nothing".to_owned())];
     let model = SourceModel::open(&golden("bert")).unwrap();
-    let options = ProductOptions { inputs: &nothing, transform: &|_, _, _, _| {} };
+    let options = ProductOptions { inputs: &nothing, transform: &|_, _, _, _| {}, experts: &[] };
     let error = products(&model, &data, &only_inputs(), &options, &Silent, &mut |_, _, _| Ok(())).unwrap_err();
     assert!(error.to_string().contains("`nothing` of model is not an input of a linear layer"), "{error}");
 }

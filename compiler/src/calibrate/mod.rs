@@ -2,6 +2,7 @@
 //! folded into one table.
 
 mod document;
+mod experts;
 mod layout;
 mod products;
 mod run;
@@ -17,7 +18,7 @@ use planish_artifact::chain::Chain;
 use planish_artifact::manifest::PartManifest;
 use planish_data::{DataOptions, Dataset, Shard};
 use planish_models::{LatentCache, LoadOptions, Loaded, Pooling, Task};
-use planish_passes::observe::linear_inputs;
+use planish_passes::observe::{linear_inputs, mixtures};
 use run::{Broken, Runner, Sink};
 use serde::{Deserialize, Serialize};
 use sessions::{Sessions, Wanted};
@@ -27,7 +28,8 @@ use crate::compile::{first_not_finite, interface};
 use crate::source::SourceModel;
 
 pub use document::{Calibration, Shards, is_table};
-pub use products::{InputName, ProductOptions, Transform, products};
+pub use experts::unused_experts;
+pub use products::{InputName, ProductOptions, Transform, UseOfExperts, products};
 
 /// How to calibrate.
 #[derive(Clone, Debug, Default)]
@@ -119,7 +121,8 @@ pub fn calibrate(
     observer: &dyn CalibrationObserver,
 ) -> Result<Calibration> {
     let prepared = Prepared::new(model, data, options, observer)?;
-    let wanted = Wanted { ranges: options.measure.ranges(), inputs: &|_, _| options.measure.inputs() };
+    let inputs = options.measure.inputs();
+    let wanted = Wanted { ranges: options.measure.ranges(), inputs: &|_, _| inputs, experts: inputs };
     let mut statistics = Statistics::new(options.threads)?;
     let mut samples = 0;
     let mut runner = prepared.runner(model, options, wanted)?;
@@ -129,7 +132,11 @@ pub fn calibrate(
         few(samples).iter().for_each(|warning| observer.warning(warning));
     }
     statistics.add_samples(samples);
-    Calibration::new(model, prepared.source.task, data, options, skipped, statistics.into_table()?)
+    let table = statistics.into_table()?;
+    if options.shard.is_none() {
+        unused_experts(&table).iter().for_each(|warning| observer.warning(warning));
+    }
+    Calibration::new(model, prepared.source.task, data, options, skipped, table)
 }
 
 /// What is measured of a model, for compiling it: read from a table, or measured on data.
@@ -153,7 +160,8 @@ pub fn ranges(
     // Half precision takes ranges where there are any; quantization needs the statistics of inputs.
     let needed = if options.measure == Measure::All { Measure::Inputs } else { options.measure };
     table.check_measured(needed).with_context(|| format!("{} does not serve", path.display()))?;
-    few(table.samples).iter().for_each(|warning| observer.warning(warning));
+    let warnings = few(table.samples).into_iter().chain(unused_experts(table.table()));
+    warnings.for_each(|warning| observer.warning(&warning));
     Ok(table)
 }
 
@@ -253,6 +261,8 @@ struct Known {
     ranges: BTreeSet<String>,
     /// The inputs of linear layers.
     inputs: BTreeSet<String>,
+    /// The results of mixtures of experts, with the numbers of experts.
+    experts: BTreeMap<String, usize>,
 }
 
 /// The names of what a calibration has of a model, by part.
@@ -263,7 +273,8 @@ fn known(model: &SourceModel, what: LoadOptions) -> Result<BTreeMap<String, Know
         let graph = sessions::canonical(&part.graph, opset)?;
         let inputs = linear_inputs(&graph).into_iter().map(|value| graph.value(value).name.clone()).collect();
         let ranges = sessions::ranged_values(&graph, opset)?.into_iter().collect();
-        Ok((part.name.to_owned(), Known { ranges, inputs }))
+        let experts = mixtures(&graph).iter().map(|of| (graph.value(of.result).name.clone(), of.experts)).collect();
+        Ok((part.name.to_owned(), Known { ranges, inputs, experts }))
     };
     source.parts.iter().map(one).collect()
 }

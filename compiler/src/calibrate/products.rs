@@ -6,11 +6,12 @@ use std::ops::RangeInclusive;
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::backend::available_memory;
-use planish_passes::calibration::Gram;
+use planish_passes::calibration::{ExpertUse, Gram};
 use planish_passes::observe::linear_inputs;
 use planish_passes::quantize::Gptq;
 
-use super::run::{Broken, Captured, Seen, Sink};
+use super::experts::of_counts;
+use super::run::{Broken, Captured, Choices, Seen, Sink};
 use super::sessions::{Wanted, canonical};
 use super::{CalibrateOptions, CalibrationObserver, Prepared, few};
 use crate::source::SourceModel;
@@ -31,12 +32,17 @@ pub struct ProductOptions<'a> {
     pub inputs: &'a [InputName],
     /// What is done to rows before they are summed.
     pub transform: Transform<'a>,
+    /// The mixtures of experts whose use is counted: the part, and the values that a mixture gives and takes.
+    pub experts: &'a [(String, String, String)],
 }
+
+/// What tokens showed of mixtures of experts, by the part and what the mixture gives.
+pub type UseOfExperts = BTreeMap<InputName, ExpertUse>;
 
 /// Runs a model on data as [`calibrate`](super::calibrate) does, and hands over H = sum of x x' over the rows x of
 /// inputs of linear layers that are no padding, one after the other in the order of `inputs`. The data is run once for
 /// each group of inputs whose matrices fit in half of the memory that is free, together with what `visit` takes, which is no
-/// more than [`Gptq::bytes`]. The observer sees the samples of all groups. The same arguments give the same bits on any number of
+/// more than [`Gptq::bytes`]. Returns what tokens showed of mixtures of experts. The observer sees the samples of all groups. The same arguments give the same bits on any number of
 /// threads and with any memory.
 ///
 /// # Errors
@@ -48,21 +54,30 @@ pub fn products(
     wanted: &ProductOptions<'_>,
     observer: &dyn CalibrationObserver,
     visit: &mut dyn FnMut(&str, &str, Gram) -> Result<()>,
-) -> Result<()> {
-    if wanted.inputs.is_empty() {
-        return Ok(());
+) -> Result<UseOfExperts> {
+    let mut uses = UseOfExperts::new();
+    if wanted.inputs.is_empty() && wanted.experts.is_empty() {
+        return Ok(uses);
     }
     let prepared = Prepared::new(model, data, options, observer)?;
     let inputs = prepared.sized(model, wanted.inputs)?;
-    let names: HashSet<(&str, &str)> = wanted.inputs.iter().map(|(p, v)| (p.as_str(), v.as_str())).collect();
+    let of_experts = wanted.experts.iter().map(|(part, _, x)| (part.as_str(), x.as_str()));
+    let names: HashSet<(&str, &str)> =
+        wanted.inputs.iter().map(|(p, v)| (p.as_str(), v.as_str())).chain(of_experts).collect();
     // One session for all groups: a run gives what all of them sum.
-    let observed = Wanted { ranges: false, inputs: &|part, value| names.contains(&(part, value)) };
+    let experts = !wanted.experts.is_empty();
+    let observed = Wanted { ranges: false, inputs: &|part, value| names.contains(&(part, value)), experts };
     let mut runner = prepared.runner(model, options, observed)?;
-    let groups = grouped(inputs, room(available_memory()));
+    let mut groups = grouped(inputs, room(available_memory()));
+    if groups.is_empty() {
+        groups.push(Vec::new());
+    }
     let mut passed = Passed { observer, before: 0, left: groups.len(), samples: Cell::new(None) };
     for group in groups {
         let group = group.into_iter().map(|((part, value), columns)| (part, value, Gram::new(columns))).collect();
-        let mut sums = Sums { sums: group, transform: wanted.transform };
+        // The first run has all tokens.
+        let used = (experts && passed.before == 0).then_some(&mut uses);
+        let mut sums = Sums { sums: group, transform: wanted.transform, uses: used };
         prepared.run_on(&mut runner, model, options, &passed, &mut sums, &mut |_| {})?;
         if passed.before == 0 {
             passed.samples.get().and_then(few).iter().for_each(|warning| observer.warning(warning));
@@ -72,7 +87,9 @@ pub fn products(
         }
         passed.next();
     }
-    Ok(())
+    let counts = uses.iter().map(|((_, result), own)| (result.as_str(), own.counts()));
+    of_counts(counts).iter().for_each(|warning| observer.warning(warning));
+    Ok(uses)
 }
 
 /// How many bytes a group may take where so many are free.
@@ -164,12 +181,24 @@ fn columns_of(part: &planish_models::Part, opset: u32) -> Result<BTreeMap<String
 struct Sums<'a> {
     sums: Vec<(String, String, Gram)>,
     transform: Transform<'a>,
+    /// What is known of mixtures of experts, where this run counts their use.
+    uses: Option<&'a mut UseOfExperts>,
 }
 
 impl Sink for Sums<'_> {
     fn ranges(&mut self, _: &str, _: Vec<Seen>) {}
 
-    fn inputs(&mut self, part: &str, inputs: &[Captured]) -> Result<()> {
+    fn inputs(&mut self, part: &str, inputs: &[Captured], choices: &[Choices]) -> Result<()> {
+        for chosen in choices {
+            let (Some(uses), Some(x)) = (&mut self.uses, inputs.iter().find(|input| input.value == chosen.x)) else {
+                continue;
+            };
+            let (rows, name) = (x.rows()?, (part.to_owned(), chosen.result.clone()));
+            let own = uses.entry(name).or_insert_with(|| ExpertUse::new(chosen.experts, rows.columns));
+            for ((_, row), experts) in rows.kept().zip(chosen.kept()) {
+                own.add(row, experts.iter().copied())?;
+            }
+        }
         for input in inputs {
             let rows = input.rows()?;
             let sum = self.sums.iter_mut().find(|(p, value, _)| (p.as_str(), value) == (part, &input.value));

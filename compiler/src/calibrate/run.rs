@@ -13,7 +13,7 @@ use planish_ir::{Bindings, Interface};
 use planish_models::names::{DECODER_INPUT_IDS, input_in_model, output_in_model};
 use planish_passes::Range;
 use planish_passes::calibration::RowId;
-use planish_passes::observe::{Observed, observed, observed_tensor, scores_of};
+use planish_passes::observe::{Observed, observed, observed_choices, observed_tensor, scores_of};
 use planish_runtimes::RuntimeValue;
 
 use super::layout::Given;
@@ -44,15 +44,37 @@ pub(super) struct Captured {
     pub(super) ids: Vec<Option<RowId>>,
 }
 
+/// The experts that tokens took in one run of a mixture.
+pub(super) struct Choices {
+    /// The name of what the mixture gives.
+    pub(super) result: String,
+    /// The name of what its experts take.
+    pub(super) x: String,
+    /// How many experts there are.
+    pub(super) experts: usize,
+    /// The experts of each row, [rows, k]. An index below 0 is one that no expert has.
+    pub(super) indices: Vec<usize>,
+    /// What each row is; `None` for padding.
+    pub(super) ids: Vec<Option<RowId>>,
+}
+
+impl Choices {
+    /// The experts of the rows that count.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &[usize]> {
+        let taken = (self.indices.len() / self.ids.len().max(1)).max(1);
+        self.ids.iter().zip(self.indices.chunks(taken)).filter_map(|(id, chosen)| id.map(|_| chosen))
+    }
+}
+
 /// Takes what is observed.
 pub(super) trait Sink {
     /// The ranges of values in a run of a part, in the order in which the values are computed.
     fn ranges(&mut self, part: &str, seen: Vec<Seen>);
-    /// The inputs of linear layers in a run of a part.
+    /// The inputs of linear layers in a run of a part, and the experts that tokens took.
     ///
     /// # Errors
     /// When they cannot be used; the run ends.
-    fn inputs(&mut self, part: &str, inputs: &[Captured]) -> Result<()>;
+    fn inputs(&mut self, part: &str, inputs: &[Captured], choices: &[Choices]) -> Result<()>;
 }
 
 /// Some samples of a batch.
@@ -216,8 +238,12 @@ fn hand_over(
 ) -> Result<Vec<(String, RuntimeValue)>> {
     let mut own = Vec::new();
     let mut all: Vec<Seen> = Vec::new();
-    let mut captured = Vec::new();
+    let (mut captured, mut choices) = (Vec::new(), Vec::new());
     for (name, output) in outputs {
+        if let Some(result) = observed_choices(&name) {
+            choices.push(chosen(part, running, result, &output, given)?);
+            continue;
+        }
         if let Some(value) = observed_tensor(&name) {
             captured.push(capture(part, running, value, output, given)?);
             continue;
@@ -242,7 +268,7 @@ fn hand_over(
         return Err(not_finite(part, running, &all, broken));
     }
     sink.ranges(&part.name, all);
-    sink.inputs(&part.name, &captured)?;
+    sink.inputs(&part.name, &captured, &choices)?;
     Ok(own)
 }
 
@@ -260,6 +286,23 @@ fn capture(
     let ids = layout.ids(elements / columns, given).with_context(context)?;
     let origin = running.origins.get(value).cloned().unwrap_or_else(|| "unknown origin".to_owned());
     Ok(Captured { value: value.to_owned(), origin, tensor, ids })
+}
+
+fn chosen(
+    part: &PartManifest,
+    running: &ObservedPart,
+    result: &str,
+    indices: &RuntimeValue,
+    given: &Given<'_>,
+) -> Result<Choices> {
+    let context = || format!("the experts of `{result}` of {} cannot be read", part.name);
+    let mixture = running.mixtures.get(result).with_context(context)?;
+    let rows = indices.shape().split_last().map_or(1, |(_, rows)| rows.iter().product());
+    let ids = mixture.indices.ids(rows, given).with_context(context)?;
+    let numbers = indices.to_tensor().with_context(context)?.to_f64();
+    let index = |x: f64| if x < 0.0 { usize::MAX } else { x as usize };
+    let indices = numbers.into_iter().map(index).collect();
+    Ok(Choices { result: result.to_owned(), x: mixture.x.clone(), experts: mixture.experts, indices, ids })
 }
 
 /// The error on a value that is not a number. What is infinite before it may be where it comes from.

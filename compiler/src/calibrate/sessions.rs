@@ -6,7 +6,7 @@ use anyhow::Result;
 use planish_artifact::backend::{RuntimeSettings, TemporaryFiles};
 use planish_ir::{Graph, ValueId};
 use planish_models::Loaded;
-use planish_passes::observe::{OBSERVE, Observed, linear_inputs, observe_inputs, observed};
+use planish_passes::observe::{OBSERVE, Observed, linear_inputs, mixtures, observe_choices, observe_inputs, observed};
 use planish_passes::{ONNX, Options, PassError, Pipeline, Target};
 use planish_runtimes::{Model, ReferenceRuntime, Runtime, Session, SessionOptions};
 
@@ -27,6 +27,18 @@ pub(super) struct ObservedPart {
     pub(super) origins: BTreeMap<String, String>,
     /// The inputs of linear layers, observed or not.
     pub(super) inputs: BTreeMap<String, Layout>,
+    /// The mixtures of experts, observed or not, by their results.
+    pub(super) mixtures: BTreeMap<String, MixtureLayout>,
+}
+
+/// A mixture of experts.
+pub(super) struct MixtureLayout {
+    /// The value that its experts take.
+    pub(super) x: String,
+    /// How many experts there are.
+    pub(super) experts: usize,
+    /// The rows of its indices.
+    pub(super) indices: Layout,
 }
 
 /// What is observed.
@@ -36,6 +48,8 @@ pub(super) struct Wanted<'a> {
     pub(super) ranges: bool,
     /// Inputs of linear layers, by part and value.
     pub(super) inputs: &'a dyn Fn(&str, &str) -> bool,
+    /// The experts that tokens take.
+    pub(super) experts: bool,
 }
 
 impl Sessions {
@@ -71,7 +85,13 @@ impl Sessions {
         let origins = graph.values().map(|(_, value)| (value.name.clone(), value.origin.to_string())).collect();
         let layout = |value: ValueId| (graph.value(value).name.clone(), Layout::of(graph, value));
         let inputs = linear_inputs(graph).into_iter().map(layout).collect();
-        self.parts.insert(part.to_owned(), ObservedPart { session, origins, inputs });
+        let name = |value: ValueId| graph.value(value).name.clone();
+        let mixtures = mixtures(graph).into_iter().map(|of| {
+            let indices = Layout::of(graph, of.indices);
+            (name(of.result), MixtureLayout { x: name(of.x), experts: of.experts, indices })
+        });
+        let mixtures = mixtures.collect();
+        self.parts.insert(part.to_owned(), ObservedPart { session, origins, inputs, mixtures });
     }
 }
 
@@ -96,6 +116,9 @@ fn observing(
         OBSERVE.apply(&mut graph, &options)?;
     }
     observe_inputs(&mut graph, &|value| (wanted.inputs)(part, value))?;
+    if wanted.experts {
+        observe_choices(&mut graph);
+    }
     if target.is_some() {
         Pipeline::new(options).lower(&mut graph, &mut Vec::new(), &mut |_, _| {})?;
     }
@@ -104,7 +127,7 @@ fn observing(
 
 /// The names of the values whose ranges are measured in a canonical graph.
 pub(super) fn ranged_values(canonical: &Graph, opset: u32) -> Result<Vec<String>, PassError> {
-    let graph = observing(canonical, "", opset, None, Wanted { ranges: true, inputs: &|_, _| false })?;
+    let graph = observing(canonical, "", opset, None, Wanted { ranges: true, inputs: &|_, _| false, experts: false })?;
     let named = graph.outputs().iter().filter_map(|output| observed(&output.name));
     Ok(named.filter(|(kind, _)| *kind == Observed::Min).map(|(_, value)| value.to_owned()).collect())
 }

@@ -8,7 +8,7 @@ use planish_passes::{CalibrationTable, InputStatistics};
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use super::run::{Broken, Captured, Seen, Sink};
+use super::run::{Broken, Captured, Choices, Seen, Sink};
 
 /// What was seen so far.
 pub(super) struct Statistics {
@@ -42,7 +42,14 @@ impl Sink for Statistics {
     }
 
     /// An input is folded by one thread, token after token.
-    fn inputs(&mut self, part: &str, inputs: &[Captured]) -> Result<()> {
+    fn inputs(&mut self, part: &str, inputs: &[Captured], choices: &[Choices]) -> Result<()> {
+        for chosen in choices {
+            let mut counts = vec![0; chosen.experts];
+            for expert in chosen.kept().flatten() {
+                counts.get_mut(*expert).into_iter().for_each(|count| *count += 1);
+            }
+            self.table.record_choices(part, &chosen.result, &counts)?;
+        }
         if inputs.is_empty() {
             return Ok(());
         }

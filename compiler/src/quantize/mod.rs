@@ -133,7 +133,7 @@ fn round(
             quantize_rows(activation, rows, columns);
         }
     };
-    let wanted = ProductOptions { inputs: &inputs, transform: &transform };
+    let wanted = ProductOptions { inputs: &inputs, transform: &transform, experts: &[] };
     // Codes of a layer do not stay in memory while those of the next one are chosen.
     let mut spill = Spill::default();
     let work = work(graph);
@@ -143,7 +143,8 @@ fn round(
         spill.take(quantization.rounded.values_mut().map(|rounded| &mut rounded.codes))?;
         progress.chosen(work.get(value).copied().unwrap_or_default());
         Ok(())
-    })
+    })?;
+    Ok(())
 }
 
 /// The operations that the layers of each input take, by its name.

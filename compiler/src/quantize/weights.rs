@@ -85,13 +85,15 @@ impl WeightOptions {
         if let Some((data, run)) = &self.data {
             let inputs: Vec<InputName> =
                 quantization.inputs(graph).into_iter().map(|value| (part.to_owned(), value)).collect();
-            let wanted = ProductOptions { inputs: &inputs, transform: &|_, _, _, _| {} };
+            let experts: Vec<_> =
+                quantization.mixtures(graph).map(|[result, x]| (part.to_owned(), result, x)).collect();
+            let wanted = ProductOptions { inputs: &inputs, transform: &|_, _, _, _| {}, experts: &experts };
             // Codes of a layer do not stay in memory while those of the next one are chosen.
             let mut spill = Spill::default();
             let work = work(graph);
             let operations = inputs.iter().filter_map(|(_, value)| work.get(value)).sum();
             let progress = Progress::new(observer, inputs.len(), operations);
-            products(model, data, run, &wanted, &progress, &mut |_, value, gram| {
+            let uses = products(model, data, run, &wanted, &progress, &mut |_, value, gram| {
                 quantization.choose(graph, value, &gram, target)?;
                 spill.take(quantization.chosen.values_mut().flat_map(|chosen| {
                     [Some(&mut chosen.codes), Some(&mut chosen.scales), chosen.zero_points.as_mut()]
@@ -101,6 +103,7 @@ impl WeightOptions {
                 progress.chosen(work.get(value).copied().unwrap_or_default());
                 Ok(())
             })?;
+            quantization.of_experts = uses.into_iter().map(|((_, result), own)| (result, own.importance())).collect();
         }
         Ok(Arc::new(quantization))
     }

@@ -70,7 +70,8 @@ impl BlockFit {
 
 impl Weight {
     /// The codes, scales and zero points of a matrix of floats, [rows, columns]. `importance`, floats, `[columns]`, says how
-    /// much the square error of each column counts. `None` where types or shapes do not fit.
+    /// much the square error of each column counts; with `[groups, columns]`, the rows are as many groups of the same size, and
+    /// each has a row of it. `None` where types or shapes do not fit.
     #[must_use]
     pub fn fit(&self, fit: BlockFit, importance: Option<&Self>) -> Option<Dequantized> {
         let scales = self.fitted(fit, importance, Fitted::Scales)?;
@@ -85,9 +86,14 @@ impl Weight {
     /// The scales or the zero points of [`fit`](Self::fit). `None` where types or shapes do not fit.
     #[must_use]
     pub fn fitted(&self, fit: BlockFit, importance: Option<&Self>, part: Fitted) -> Option<Self> {
-        let [_, columns] = *self.shape() else { return None };
+        let [rows, columns] = *self.shape() else { return None };
         let codes = matches!(fit.codes, DType::I2 | DType::U2 | DType::I4 | DType::U4 | DType::I8 | DType::U8);
-        let weighted = importance.is_none_or(|w| w.dtype().is_float() && w.shape() == [columns]);
+        let fits = |shape: &[usize]| match *shape {
+            [own] => own == columns,
+            [groups, own] => own == columns && groups > 0 && rows.is_multiple_of(groups),
+            _ => false,
+        };
+        let weighted = importance.is_none_or(|w| w.dtype().is_float() && fits(w.shape()));
         let shape = fit.channels().of(self.shape()).filter(|_| self.dtype().is_float() && codes && weighted)?;
         let dtype = match part {
             Fitted::Scales => DType::F32,
@@ -99,7 +105,7 @@ impl Weight {
     }
 }
 
-/// Streams the scales or zero points of a fit to `parts[0]`, with the importance of columns `parts[1]`.
+/// Streams the scales or zero points of a fit to `parts[0]`, with the importance of columns `parts[1]`, of all rows or by groups.
 pub(super) fn stream(parts: &[Weight], fit: BlockFit, part: Fitted, sink: Sink<'_>) -> Result<(), WeightError> {
     let mut zeros = CodeWriter::new(fit.codes);
     fit_rows(parts, fit, &mut |_, fitted| match part {
@@ -139,10 +145,12 @@ fn fit_rows(parts: &[Weight], fit: BlockFit, f: RowSink<'_>) -> Result<(), Weigh
         Some(weight) => Some(singles(weight.dtype(), &weight.read()?, weight.elements())),
         None => None,
     };
-    let columns = of.shape()[1];
+    let [count, columns] = [of.shape()[0], of.shape()[1]];
     if of.elements() == 0 {
         return Ok(());
     }
+    let groups = importance.as_ref().map_or(1, |importance| importance.len() / columns);
+    let (group_rows, mut row) = (count / groups, 0);
     let mut rest: Vec<f32> = Vec::new();
     let scales_of = fit.channels().of(of.shape()).unwrap_or_default();
     let (mut elements, mut scales) =
@@ -152,11 +160,18 @@ fn fit_rows(parts: &[Weight], fit: BlockFit, f: RowSink<'_>) -> Result<(), Weigh
         rest.extend(singles(of.dtype(), bytes, bytes.len() / of.dtype().size()));
         elements.see(&rest[start..])?;
         let whole = rest.len() - rest.len() % columns;
-        let rows = &rest[..whole];
-        let fitted = search::fit(fit, rows, columns, importance.as_deref());
-        // A range of finite numbers may leave float32.
-        scales.see(&fitted.iter().map(|block| block.scale).collect::<Vec<_>>())?;
-        f(rows, &fitted)?;
+        let mut rows = &rest[..whole];
+        while !rows.is_empty() {
+            // The rest of a group, or all of it that there is.
+            let of_group = (group_rows - row % group_rows).min(rows.len() / columns);
+            let (own, after) = rows.split_at(of_group * columns);
+            let importance = importance.as_ref().map(|all| &all[row / group_rows * columns..][..columns]);
+            let fitted = search::fit(fit, own, columns, importance);
+            // A range of finite numbers may leave float32.
+            scales.see(&fitted.iter().map(|block| block.scale).collect::<Vec<_>>())?;
+            f(own, &fitted)?;
+            (row, rows) = (row + of_group, after);
+        }
         rest.drain(..whole);
         Ok(())
     });

@@ -94,7 +94,13 @@ impl Weight {
                 let parts = self.with_channels(parts, *channels, first, count)?;
                 parts[0].dequantize(*channels, &parts[1], parts.get(2))
             }
-            WeightExpr::Fitted(parts, fit, part) => along(&parts[0])?.fitted(*fit, parts.get(1), *part),
+            WeightExpr::Fitted(parts, fit, part) => {
+                let importance = match parts.get(1) {
+                    Some(all) => Some(importance_of(all, parts[0].shape()[0], first, count)?),
+                    None => None,
+                };
+                along(&parts[0])?.fitted(*fit, importance.as_ref(), *part)
+            }
             WeightExpr::FlipSign(of) => along(of)?.flip_sign(),
             WeightExpr::Bytes(_) => None,
             WeightExpr::Scale(parts, axis) => {
@@ -152,6 +158,17 @@ impl Weight {
         };
         Self::unpack(&parts, packing, self.dtype(), shape)
     }
+}
+
+/// The importance of the columns of some of so many rows. `None` where the rows are parts of several groups.
+fn importance_of(all: &Weight, rows: usize, first: usize, count: usize) -> Option<Weight> {
+    let [groups, columns] = *all.shape() else { return Some(all.clone()) };
+    let of_group = rows.checked_div(groups)?;
+    let (group, start) = (first.checked_div(of_group)?, first.checked_rem(of_group)?);
+    if start + count <= of_group {
+        return all.rows(group..group + 1)?.reshape(&[columns]);
+    }
+    (start == 0 && count.is_multiple_of(of_group)).then(|| all.rows(group..group + count / of_group))?
 }
 
 #[cfg(test)]

@@ -158,6 +158,32 @@ fn columns_of_no_importance_keep_their_range() {
 }
 
 #[test]
+fn groups_of_rows_have_an_importance_each() {
+    let fit = BlockFit { codes: DType::I4, size: 16, search: Search::LeastSquares, negative: true };
+    // Rows of more bytes than a piece, so that pieces end inside of groups.
+    let (rows, columns) = (6, CHUNK_BYTES / 8);
+    let whole = matrix(rows, columns);
+    let importance: Vec<f64> = (0..3 * columns).map(|i| (i * 13 % 7 + i / columns) as f64).collect();
+    let of_all = whole.fit(fit, Some(&floats(&[3, columns], &importance))).unwrap();
+    for (group, own) in importance.chunks(columns).enumerate() {
+        let range = 2 * group..2 * group + 2;
+        let alone = whole.rows(range.clone()).unwrap().fit(fit, Some(&floats(&[columns], own))).unwrap();
+        for (all, alone) in [(&of_all.scales, &alone.scales), (&of_all.codes, &alone.codes)] {
+            assert_eq!(all.rows(range.clone()).unwrap().read().unwrap(), alone.read().unwrap(), "group {group}");
+            let (bytes, length) = (all.read().unwrap(), alone.read().unwrap().len());
+            assert_eq!(bytes[group * length..][..length], alone.read().unwrap(), "group {group} of the whole");
+        }
+    }
+    // Rows inside of a group, of two whole groups, and of parts of two.
+    for range in [3..4, 2..6, 1..3] {
+        let (some, all) = (of_all.scales.rows(range.clone()).unwrap(), of_all.scales.read_numbers().unwrap());
+        let blocks = columns / 16;
+        assert_eq!(some.read_numbers().unwrap(), all[range.start * blocks..range.end * blocks], "{range:?}");
+    }
+    assert!(whole.fit(fit, Some(&floats(&[4, columns], &vec![1.0; 4 * columns]))).is_none());
+}
+
+#[test]
 fn what_cannot_be_fitted_is_none() {
     let fit = BlockFit { codes: DType::I4, size: 4, search: Search::Range, negative: false };
     let weight = matrix(2, 8);

@@ -23,4 +23,12 @@ pub enum StatisticsError {
         /// How many the other has.
         found: usize,
     },
+    /// Counts of a mixture of another number of experts.
+    #[error("it has {found} experts instead of {expected}")]
+    Experts {
+        /// How many experts there are.
+        expected: usize,
+        /// How many the other has.
+        found: usize,
+    },
 }

@@ -7,6 +7,7 @@ mod clip;
 mod columns;
 mod entropy;
 mod error;
+mod experts;
 mod gram;
 mod histogram;
 mod input;
@@ -18,6 +19,7 @@ mod tokens;
 
 pub use columns::{ColumnStatistics, LARGEST, RESOLUTION};
 pub use error::StatisticsError;
+pub use experts::ExpertUse;
 pub use gram::Gram;
 pub use histogram::{BINS, Histogram, HistogramParts};
 pub use input::InputStatistics;

@@ -15,6 +15,7 @@ pub struct CalibrationTable {
     samples: usize,
     parts: BTreeMap<String, ByValue<Range>>,
     inputs: BTreeMap<String, ByValue<InputStatistics>>,
+    experts: BTreeMap<String, ByValue<Vec<u64>>>,
 }
 
 impl CalibrationTable {
@@ -59,10 +60,27 @@ impl CalibrationTable {
         }
     }
 
+    /// Adds how often tokens took each expert of a mixture, by the name of its result.
+    ///
+    /// # Errors
+    /// When the mixture is known with another number of experts.
+    pub fn record_choices(&mut self, part: &str, result: &str, counts: &[u64]) -> Result<(), StatisticsError> {
+        let known = self.experts.entry(part.to_owned()).or_default().entry(result.to_owned()).or_default();
+        if known.is_empty() {
+            known.resize(counts.len(), 0);
+        }
+        if known.len() != counts.len() {
+            return Err(StatisticsError::Experts { expected: known.len(), found: counts.len() });
+        }
+        known.iter_mut().zip(counts).for_each(|(known, count)| *known += count);
+        Ok(())
+    }
+
     /// Adds what other samples showed.
     ///
     /// # Errors
-    /// When an input has another number of columns in the other table: they are of different models.
+    /// When an input has another number of columns in the other table, or a mixture another number of experts: they are of
+    /// different models.
     pub fn merge(&mut self, other: &Self) -> Result<(), StatisticsError> {
         self.samples += other.samples;
         for (part, values) in &other.parts {
@@ -73,6 +91,11 @@ impl CalibrationTable {
         for (part, values) in &other.inputs {
             for (value, statistics) in values {
                 self.record_input(part, value, statistics.clone())?;
+            }
+        }
+        for (part, results) in &other.experts {
+            for (result, counts) in results {
+                self.record_choices(part, result, counts)?;
             }
         }
         Ok(())
@@ -104,6 +127,11 @@ impl CalibrationTable {
     /// The parts by their names, each with the statistics of the inputs of its linear layers.
     pub fn inputs(&self) -> impl Iterator<Item = (&str, &ByValue<InputStatistics>)> {
         self.inputs.iter().map(|(name, values)| (name.as_str(), values))
+    }
+
+    /// The parts by their names, each with how often tokens took each expert of its mixtures, by the names of their results.
+    pub fn experts(&self) -> impl Iterator<Item = (&str, &ByValue<Vec<u64>>)> {
+        self.experts.iter().map(|(name, results)| (name.as_str(), results))
     }
 }
 
@@ -143,5 +171,19 @@ mod tests {
         assert_eq!(error, StatisticsError::Columns { expected: 3, found: 4 });
         assert_eq!(with(3).input("model", "x").unwrap().columns.len(), 3);
         assert_eq!((with(3).input("model", "y"), with(3).inputs().count()), (None, 1));
+    }
+
+    #[test]
+    fn choices_of_experts_add_up() {
+        let with = |counts: &[u64]| {
+            let mut table = CalibrationTable::default();
+            table.record_choices("model", "y", counts).unwrap();
+            table
+        };
+        let mut both = with(&[1, 0, 2]);
+        both.merge(&with(&[0, 0, 5])).unwrap();
+        assert_eq!(both, with(&[1, 0, 7]));
+        let error = both.merge(&with(&[1, 1])).unwrap_err();
+        assert_eq!(error, StatisticsError::Experts { expected: 3, found: 2 });
     }
 }

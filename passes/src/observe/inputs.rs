@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use planish_ir::ops::{Cast, Linear};
+use planish_ir::ops::{Cast, Experts, Linear};
 use planish_ir::{DType, Graph, Op, ValueId};
 
 use super::is_float;
@@ -12,7 +12,7 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 pub const OBSERVE_INPUTS: Pass = Pass {
     name: "observe-inputs",
     summary: "Adds outputs for the calibration of INT8; compiling does not run this pass. Each value that a linear layer \
-              takes as `x`, and that is computed from the inputs of the graph, becomes an output \
+              or a mixture of experts takes as `x`, and that is computed from the inputs of the graph, becomes an output \
               `observed/tensor/NAME`, in float32. A value that several layers take is one output. A graph that has \
               such outputs stays as it is.",
     numerics: "none: the pass adds outputs and changes no value",
@@ -56,12 +56,13 @@ pub fn observed_tensor(output: &str) -> Option<&str> {
     output.strip_prefix(PREFIX)
 }
 
-/// The values that linear layers take as `x`, in the order of their first readers: floats that are no weights.
+/// The values that linear layers and mixtures of experts take as `x`, in the order of their first readers: floats that are no
+/// weights.
 #[must_use]
 pub fn linear_inputs(graph: &Graph) -> Vec<ValueId> {
     let mut seen = HashSet::new();
     let x = graph.nodes().filter_map(|(_, node)| match &node.op {
-        Op::Linear(Linear { x, .. }) => Some(*x),
+        Op::Linear(Linear { x, .. }) | Op::Experts(Experts { x, .. }) => Some(*x),
         _ => None,
     });
     x.filter(|x| is_float(graph, *x) && graph.weight(*x).is_none() && seen.insert(*x)).collect()

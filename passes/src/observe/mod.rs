@@ -1,5 +1,6 @@
-//! Observers: outputs with the range of each value of a graph, or with the inputs of linear layers.
+//! Observers: outputs with the range of each value of a graph, with the inputs of linear layers, or with the experts that tokens take.
 
+mod experts;
 mod inputs;
 mod names;
 
@@ -10,13 +11,14 @@ use crate::build::Builder;
 use crate::legalize::scores;
 use crate::{Example, ONNX, Observation, Options, Outcome, Pass, PassError};
 
+pub use experts::{Mixture, mixtures, observe_choices, observed_choices};
 pub use inputs::{OBSERVE_INPUTS, linear_inputs, observe_inputs, observed_tensor, tensor_output};
 pub use names::{Observed, observed, scores_name, scores_of};
 
 /// Whether an output is one of an observer, and not the model's.
 #[must_use]
 pub fn is_observer(output: &str) -> bool {
-    observed(output).is_some() || observed_tensor(output).is_some()
+    observed(output).is_some() || observed_tensor(output).is_some() || observed_choices(output).is_some()
 }
 
 /// Adds outputs with the range of each float.

@@ -1,9 +1,15 @@
 //! Quantization as a whole: what splitting and threads leave as it is.
 
-use planish_eval::Tensor;
+use std::collections::BTreeMap;
+
+use planish_eval::{Tensor, evaluate};
 use planish_ir::text::{no_files, parse};
 use planish_ir::{DType, Graph, verify};
-use planish_passes::quantize::{Activation, Plan, PlannedInput, QUANTIZE, Quantization};
+use planish_passes::calibration::ExpertUse;
+use planish_passes::quantize::{
+    Activation, Bits, Plan, PlannedInput, QUANTIZE, QUANTIZE_WEIGHTS, Quantization, WeightPlan, WeightQuantization,
+    WeightSettings,
+};
 use planish_passes::{ONNX, ORT, Options, Pipeline, TRT};
 use planish_testing::evaluation::outputs;
 use proptest::prelude::*;
@@ -78,4 +84,53 @@ fn the_same_codes_on_any_number_of_threads() {
     let one = quantized(1);
     assert!(one.1.len() > 6);
     assert!([2, 3, 8].into_iter().all(|threads| quantized(threads) == one));
+}
+
+/// Two experts with a block of 16 columns each, and tokens whose columns differ in size.
+const EXPERTS: &str = "graph \"experts\" {
+    input %x: f32[2, 16]
+    input %i: i64[2, 1]
+    input %s: f32[2, 1]
+    weight @g = GATE
+    weight @d = DOWN
+    %y = experts(%x, %i, %s, @g, @d) {activation = none} : f32[2, 16]
+    output y = %y
+}";
+
+#[test]
+fn columns_of_experts_weigh_as_the_tokens_that_took_them() {
+    let numbers = |f: &dyn Fn(usize) -> f64| -> String {
+        let all: Vec<String> = (0..512).map(|i| format!("{:?}", f(i))).collect();
+        format!("dense([{}]) : f32[2, 16, 16]", all.join(", "))
+    };
+    let gate = numbers(&|i| ((i * 37 % 101) as f64 - 50.0) / 50.0);
+    let down = numbers(&|i| if i % 17 == 0 || i == 256 { 1.0 } else { 0.0 });
+    let graph = parse(&EXPERTS.replace("GATE", &gate).replace("DOWN", &down), &no_files).unwrap();
+    // The first token takes the second expert, and its fourth column counts most; the second token takes the first one.
+    let token = |large: usize| (0..16).map(move |i| if i == large { 30.0f32 } else { 0.5 });
+    let x: Vec<f32> = token(3).chain(token(11)).collect();
+    let inputs = [
+        ("x", Tensor::new(vec![2, 16], x.clone()).unwrap()),
+        ("i", Tensor::new(vec![2, 1], vec![1i64, 0]).unwrap()),
+        ("s", Tensor::new(vec![2, 1], vec![1f32; 2]).unwrap()),
+    ];
+    let results = |graph: &Graph| evaluate(graph, &inputs).unwrap()[0].1.to_f64();
+    let expected = results(&graph);
+    let error = |of_experts: BTreeMap<String, Vec<f32>>| {
+        let settings = WeightSettings { block: Some(16), ..WeightSettings::new(Bits::Four) };
+        let plan = WeightPlan::new(&graph, &settings, &ORT);
+        let quantization = WeightQuantization { plan, of_experts, ..WeightQuantization::default() };
+        let options = Options { weight_quantization: Some(quantization.into()), ..Options::new(&ORT, 20) };
+        let mut after = graph.clone();
+        QUANTIZE_WEIGHTS.apply(&mut after, &options).unwrap();
+        results(&after).iter().zip(&expected).map(|(a, b)| (a - b).powi(2)).sum::<f64>()
+    };
+    let mut tokens = ExpertUse::new(2, 16);
+    tokens.add(&x[..16], [1].into_iter()).unwrap();
+    tokens.add(&x[16..], [0].into_iter()).unwrap();
+    let (alone, weighted) = (error(BTreeMap::new()), error([("y".to_owned(), tokens.importance())].into()));
+    assert!(weighted < 0.5 * alone, "{weighted} {alone}");
+    // What the other expert was given does not help.
+    let swapped: Vec<f32> = tokens.importance().rchunks(16).flatten().copied().collect();
+    assert!(error([("y".to_owned(), swapped)].into()) > weighted);
 }

@@ -52,6 +52,18 @@ impl Calibration {
                 bail!("the table has `{value}` of {part}, which the model does not have; {again}");
             }
         }
+        for (part, results) in self.table.experts() {
+            let known = known.get(part).map(|known| &known.experts);
+            let other = results.iter().find(|(result, counts)| {
+                known.and_then(|known| known.get(result.as_str())).is_none_or(|experts| *experts != counts.len())
+            });
+            if let Some((result, counts)) = other {
+                bail!(
+                    "the table has {} experts of `{result}` of {part}, which the model does not have; {again}",
+                    counts.len()
+                );
+            }
+        }
         Ok(())
     }
 }

@@ -91,6 +91,9 @@ struct Document {
     parts: BTreeMap<String, BTreeMap<String, Extremes>>,
     /// The same for the inputs of linear layers.
     inputs: BTreeMap<String, BTreeMap<String, Encoded>>,
+    /// How often tokens took each expert, by part and by the result of the mixture.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    experts: BTreeMap<String, BTreeMap<String, Vec<u64>>>,
 }
 
 /// What a file of any version says of itself.
@@ -196,6 +199,7 @@ impl From<Calibration> for Document {
         let encoded = |(value, input): (&String, &_)| (value.clone(), Encoded::of(input));
         let inputs = table.inputs().map(|(part, values)| (part.to_owned(), values.iter().map(encoded).collect()));
         let (parts, inputs) = (parts.collect(), inputs.collect());
+        let experts = table.experts().map(|(part, results)| (part.to_owned(), results.clone())).collect();
         let (format, producer) = (FORMAT.to_owned(), Manifest::producer());
         Self {
             format,
@@ -211,6 +215,7 @@ impl From<Calibration> for Document {
             skipped,
             parts,
             inputs,
+            experts,
         }
     }
 }
@@ -219,7 +224,9 @@ impl TryFrom<Document> for Calibration {
     type Error = String;
 
     fn try_from(document: Document) -> Result<Self, String> {
-        let Document { source, task, data, reading, measured, shards, samples, skipped, parts, inputs, .. } = document;
+        let Document {
+            source, task, data, reading, measured, shards, samples, skipped, parts, inputs, experts, ..
+        } = document;
         if let Some(shards) = &shards {
             shards.check()?;
         }
@@ -236,6 +243,11 @@ impl TryFrom<Document> for Calibration {
                 let invalid = || format!("the statistics of `{value}` are not valid");
                 let statistics = encoded.statistics().ok_or_else(invalid)?;
                 table.record_input(&part, &value, statistics).map_err(|error| error.to_string())?;
+            }
+        }
+        for (part, results) in experts {
+            for (result, counts) in results {
+                table.record_choices(&part, &result, &counts).map_err(|error| error.to_string())?;
             }
         }
         Ok(Self { source, task, data, reading, measured, shards, samples, skipped, table })

@@ -54,12 +54,17 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         if let Op::Experts(experts) = &op {
             let taken = expert_weights(graph, experts).into_iter();
             let mut changed = HashMap::new();
+            let importance = quantization.of_experts.get(&graph.value(like).name);
             for (weight, [inner, _]) in taken {
+                // What the last matrix takes is not measured.
+                let importance = importance.filter(|_| weight != experts.down);
                 let planned = forms.get(graph.value(weight).name.as_str()).copied();
                 let Some(form) = planned.filter(|form| form.codes().is_some()) else { continue };
                 let key = (weight, None);
                 let known = quantized.get(&key).copied();
-                let made = || Some(graph.weight_like(stacked_codes(graph, weight, inner, form, negative)?, weight));
+                let made = || {
+                    Some(graph.weight_like(stacked_codes(graph, weight, inner, form, importance, negative)?, weight))
+                };
                 let Some(new) = known.or_else(made) else { continue };
                 quantized.insert(key, new);
                 changed.insert(weight, new);
@@ -109,17 +114,24 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     Ok(changed.into())
 }
 
-/// Stacked matrices as codes with scales: those of the matrices one below the other.
+/// Stacked matrices as codes with scales: those of the matrices one below the other. `importance`, [matrices, inner], is of the
+/// columns of each.
 fn stacked_codes(
     graph: &Rewriter<'_>,
     value: ValueId,
     inner: usize,
     form: &WeightForm,
+    importance: Option<&Vec<f32>>,
     negative: bool,
 ) -> Option<Weight> {
     let weight = graph.weight(value)?;
     let rows = weight.elements().checked_div(inner)?;
-    let of = weight.reshape(&[rows, inner])?.fit(form.fit(inner, negative)?, None)?;
+    let importance = importance.filter(|importance| importance.len() == weight.shape()[0] * inner);
+    let importance = importance.and_then(|importance| {
+        let numbers: Vec<f64> = importance.iter().copied().map(f64::from).collect();
+        Weight::numbers(DType::F32, vec![weight.shape()[0], inner], &numbers)
+    });
+    let of = weight.reshape(&[rows, inner])?.fit(form.fit(inner, negative)?, importance.as_ref())?;
     of.codes.dequantize(of.channels, &of.scales, of.zero_points.as_ref())?.reshape(weight.shape())
 }
 

@@ -10,6 +10,7 @@ use super::super::sites::{Site, layer, sites};
 use super::super::trial::{matrix, product};
 use super::{WeightForm, WeightMethod, WeightQuantization};
 use crate::calibration::Gram;
+use crate::observe::{Mixture, mixtures};
 use crate::{PassError, Target};
 
 /// The exponents that AWQ tries for its factors are this many, from 0 on, this far from each other.
@@ -29,6 +30,18 @@ impl WeightQuantization {
         let takes =
             |site: &Site| site.layers.iter().any(|id| self.method(graph, *id).is_some_and(WeightMethod::takes_data));
         sites(graph).iter().filter(|site| takes(site)).map(|site| graph.value(site.value).name.clone()).collect()
+    }
+
+    /// The names of what mixtures of experts give and take, where some of their weights become codes.
+    pub fn mixtures<'a>(&'a self, graph: &'a Graph) -> impl Iterator<Item = [String; 2]> + 'a {
+        let planned = |name: &str| {
+            self.plan
+                .weights
+                .iter()
+                .any(|planned| planned.form.codes().is_some() && planned.used_by.iter().any(|r| r == name))
+        };
+        let names = |of: Mixture| [of.result, of.x].map(|value| graph.value(value).name.clone());
+        mixtures(graph).into_iter().map(names).filter(move |[result, _]| planned(result))
     }
 
     fn form(&self, graph: &Graph, id: NodeId) -> Option<(&WeightForm, ValueId)> {

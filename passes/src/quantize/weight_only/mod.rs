@@ -32,6 +32,8 @@ pub struct WeightQuantization {
     /// How much the square errors of the columns of weights count, by the name of the input: the squares of its columns, before
     /// factors divide it.
     pub importance: BTreeMap<String, Vec<f32>>,
+    /// The same of the columns of the first matrices of experts, [experts, columns], by the name of what the mixture gives.
+    pub of_experts: BTreeMap<String, Vec<f32>>,
 }
 
 /// What becomes of the weights of linear layers and of tables of tokens.
