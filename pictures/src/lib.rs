@@ -1,0 +1,32 @@
+//! Pictures as data: files of pictures become the inputs that a model takes.
+//!
+//! [`Picture`] decodes, [`Picture::resize`] computes what Pillow computes, and [`Processor`] follows the preprocessor_config.json of
+//! a checkpoint.
+
+mod picture;
+mod processor;
+mod resize;
+
+use std::path::PathBuf;
+
+use planish_files::FileError;
+
+pub use picture::{ENDINGS, MAX_PIXELS, Picture, is_picture};
+pub use processor::{Pixels, Processor};
+pub use resize::Filter;
+
+/// A picture, or what says how pictures are processed, cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum PictureError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] FileError),
+    /// What it holds is malformed or not supported.
+    #[error("{}: {message}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+}

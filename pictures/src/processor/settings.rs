@@ -1,0 +1,244 @@
+//! The settings of preprocessor_config.json, or of the image processor in processor_config.json.
+
+use std::path::Path;
+
+use planish_files::Kind;
+use serde_json::{Map, Value};
+
+use super::sizes::{Edges, Size};
+use super::types::{Own, TYPES, Type};
+use super::{Padding, Processor};
+use crate::{Filter, PictureError};
+
+/// The files that say how pictures become inputs, in the order in which they are looked for.
+const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
+
+/// The largest side of a picture that a model takes.
+const MAX_SIDE: u64 = 1 << 14;
+
+/// Settings that change pixels in a way that is not computed here.
+const OFF: [&str; 9] = [
+    "do_align_long_axis",
+    "do_affine_transform",
+    "do_crop_margin",
+    "do_grayscale",
+    "do_image_splitting",
+    "do_pan_and_scan",
+    "do_thumbnail",
+    "rescale_offset",
+    "use_square_size",
+];
+
+impl Processor {
+    /// Reads how pictures become inputs of the model in a folder; `None` where no file says it.
+    ///
+    /// # Errors
+    /// When the file is malformed, or has a type or a setting that is not supported.
+    pub fn open(folder: &Path) -> Result<Option<Self>, PictureError> {
+        for name in FILES {
+            let path = folder.join(name);
+            let Some(text) = planish_files::read_if_there(&path, &Kind::SETTINGS)? else { continue };
+            let wrong = |message: String| PictureError::File { path: path.clone(), message };
+            let value: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+            let own = value.as_object().ok_or_else(|| wrong("it is no object of JSON".to_owned()))?;
+            // A processor of several kinds of inputs has that of pictures inside.
+            let of_pictures = match own.get("image_processor") {
+                Some(inner) => inner.as_object().ok_or_else(|| wrong("`image_processor` is no object".to_owned()))?,
+                None if name == FILES[0] => own,
+                None => continue,
+            };
+            return Self::of(of_pictures).map(Some).map_err(wrong);
+        }
+        Ok(None)
+    }
+
+    /// That of settings.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn of(settings: &Map<String, Value>) -> Result<Self, String> {
+        let s = Settings(settings);
+        let ty = s.kind()?;
+        if let Some(key) = OFF.iter().find(|key| settings.get(**key).is_some_and(|value| value == true)) {
+            return Err(format!("`{key}` is true, which is not supported"));
+        }
+        let filter = match s.get("resample") {
+            None => ty.filter,
+            Some(number) => number
+                .as_u64()
+                .and_then(Filter::of_number)
+                .ok_or_else(|| format!("`resample` is {number}, and a number from 0 to 5 was expected"))?,
+        };
+        let crop = match s.get("crop_size") {
+            Some(size) => match s.size("crop_size", size, true)? {
+                Size::Sides(sides) => Some(sides),
+                _ => return Err(format!("`crop_size` is {size}, and has to have `height` and `width`")),
+            },
+            None => ty.crop,
+        };
+        let does = |key: &str, default: bool| s.boolean(key).map(|value| value.unwrap_or(default));
+        let resize = does("do_resize", true)? || ty.own == Own::Patches;
+        let pads = match s.boolean("do_pad")? {
+            Some(pads) => pads,
+            None => s.boolean("pad_and_return_pixel_mask")?.filter(|_| ty.has_mask).unwrap_or(ty.pads),
+        };
+        let (mean, deviation) = (s.channels("image_mean", ty.mean)?, s.channels("image_std", ty.deviation)?);
+        if deviation.contains(&0.0) {
+            return Err("`image_std` has a 0, by which nothing can be divided".to_owned());
+        }
+        Ok(Self {
+            resize: if resize { Some((s.resized(ty)?, filter)) } else { None },
+            crop: if does("do_center_crop", ty.crops)? { crop } else { None },
+            rescale: if does("do_rescale", true)? { Some(s.number("rescale_factor", 1.0 / 255.0)?) } else { None },
+            normalize: if does("do_normalize", ty.normalizes)? { Some([mean, deviation]) } else { None },
+            is_bgr: ty.flips && does("do_flip_channel_order", true)?,
+            padding: if pads { s.padding(ty)? } else { Padding::None },
+            patch: match ty.own {
+                Own::Patches => Some([s.side("patch_size", 16)?, s.side("max_num_patches", 256)?]),
+                _ => None,
+            },
+        })
+    }
+}
+
+struct Settings<'a>(&'a Map<String, Value>);
+
+impl Settings<'_> {
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.0.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The type, whose name older files have as a feature extractor, and others with the library that computes it.
+    fn kind(&self) -> Result<&'static Type, String> {
+        let name = ["image_processor_type", "feature_extractor_type"].into_iter().find_map(|key| self.get(key));
+        let Some(name) = name.and_then(Value::as_str) else {
+            return Err("it does not say the type of the processor of pictures, `image_processor_type`".to_owned());
+        };
+        let short = ["Fast", "Pil"].iter().fold(name, |name, end| name.strip_suffix(end).unwrap_or(name));
+        let short = ["ImageProcessor", "FeatureExtractor"]
+            .iter()
+            .fold(short, |name, end| name.strip_suffix(end).unwrap_or(name));
+        TYPES.iter().find(|ty| ty.name == short).ok_or_else(|| {
+            let names: Vec<&str> = TYPES.iter().map(|ty| ty.name).collect();
+            format!("the type `{name}` is not supported; those of {} are", names.join(", "))
+        })
+    }
+
+    fn boolean(&self, key: &str) -> Result<Option<bool>, String> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(value) => value.as_bool().map(Some).ok_or_else(|| format!("`{key}` is {value}, and no boolean")),
+        }
+    }
+
+    fn number(&self, key: &str, default: f64) -> Result<f64, String> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(value) => value.as_f64().ok_or_else(|| format!("`{key}` is {value}, and no number")),
+        }
+    }
+
+    fn side(&self, key: &str, default: usize) -> Result<usize, String> {
+        self.get(key).map_or(Ok(default), |value| length(key, value))
+    }
+
+    /// Numbers of the three channels, which may be one.
+    fn channels(&self, key: &str, default: [f64; 3]) -> Result<[f64; 3], String> {
+        let wrong = |value: &Value| format!("`{key}` is {value}, and three numbers were expected");
+        match self.get(key) {
+            None => Ok(default),
+            Some(Value::Array(list)) => {
+                let numbers: Option<Vec<f64>> = list.iter().map(Value::as_f64).collect();
+                numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| wrong(&Value::Array(list.clone())))
+            }
+            Some(value) => value.as_f64().map(|number| [number; 3]).ok_or_else(|| wrong(value)),
+        }
+    }
+
+    /// What pictures are resized to.
+    fn resized(&self, ty: &Type) -> Result<Size, String> {
+        let mut size = match self.get("size") {
+            None => ty.size,
+            Some(value) => self.size("size", value, ty.is_square)?,
+        };
+        // Detectors of older files have the longest edge apart.
+        if let (Size::Edges(edges), true, Some(Value::Number(_))) = (&mut size, ty.has_mask, self.get("size")) {
+            edges.longest = Some(self.side("max_size", 1333)?);
+        }
+        let of = |what: &str| format!("`size` has to have {what} for this type of processor");
+        match (ty.own, size) {
+            (Own::Plain, size) => Ok(size),
+            (Own::CropShare, Size::Edges(Edges { shortest: Some(edge), .. })) => {
+                let share = self.number("crop_pct", 224.0 / 256.0)?;
+                let fits = share > 0.0 && share <= 1.0;
+                if fits { Ok(Size::Share(edge, share)) } else { Err(format!("`crop_pct` is {share}, and no share")) }
+            }
+            (Own::CropShare, _) => Err(of("`shortest_edge`")),
+            (Own::Multiples, Size::Sides(sides)) => Ok(Size::Multiples {
+                sides,
+                of: self.side("ensure_multiple_of", 1)?,
+                keeps_form: self.boolean("keep_aspect_ratio")?.unwrap_or(false),
+            }),
+            (Own::Multiples, _) => Err(of("`height` and `width`")),
+            (Own::Sixteens, Size::Edges(edges)) if edges.longest.is_some() => Ok(Size::Sixteens(edges)),
+            (Own::Sixteens, Size::Edges(_)) => Err(of("`shortest_edge` and `longest_edge`")),
+            (Own::Sixteens, size) => Ok(size),
+            (Own::Patches, _) => {
+                Ok(Size::Patches { patch: self.side("patch_size", 16)?, most: self.side("max_num_patches", 256)? })
+            }
+        }
+    }
+
+    /// A size: sides, edges, or one number.
+    fn size(&self, key: &str, value: &Value, is_square: bool) -> Result<Size, String> {
+        let wrong = || format!("`{key}` is {value}, which is no size: expected height and width, or edges, in pixels");
+        match value {
+            Value::Array(sides) => match &sides[..] {
+                [height, width] => Ok(Size::Sides([length(key, height)?, length(key, width)?])),
+                _ => Err(wrong()),
+            },
+            Value::Object(members) => {
+                let member = |name: &str| match members.get(name).filter(|value| !value.is_null()) {
+                    None => Ok(None),
+                    Some(value) => length(key, value).map(Some),
+                };
+                let both = |a: &str, b: &str| Ok::<_, String>(member(a)?.zip(member(b)?).map(|(a, b)| [a, b]));
+                let edges = Edges { shortest: member("shortest_edge")?, longest: member("longest_edge")? };
+                if edges.shortest.is_some() || edges.longest.is_some() {
+                    return Ok(Size::Edges(edges));
+                }
+                if let Some(within) = both("max_height", "max_width")? {
+                    return Ok(Size::Within(within));
+                }
+                both("height", "width")?.map(Size::Sides).ok_or_else(wrong)
+            }
+            one if is_square => length(key, one).map(|side| Size::Sides([side, side])),
+            one => Ok(Size::Edges(Edges { shortest: Some(length(key, one)?), longest: None })),
+        }
+    }
+
+    fn padding(&self, ty: &Type) -> Result<Padding, String> {
+        let own = self.get("pad_size").map(|value| self.size("pad_size", value, true)).transpose()?;
+        match own {
+            Some(Size::Sides(sides)) => Ok(Padding::To(sides)),
+            Some(_) => Err("`pad_size` has to have `height` and `width`".to_owned()),
+            None if ty.own == Own::Multiples => Ok(self
+                .get("size_divisor")
+                .map(|value| length("size_divisor", value))
+                .transpose()?
+                .map_or(Padding::None, Padding::Multiple)),
+            None => match ty.size {
+                // Masks are decoded from a square of the longest edge.
+                Size::Edges(Edges { shortest: None, longest: Some(longest) }) => Ok(Padding::To([longest; 2])),
+                _ => Ok(Padding::Largest),
+            },
+        }
+    }
+}
+
+/// A number of pixels.
+fn length(key: &str, value: &Value) -> Result<usize, String> {
+    let length = value.as_u64().filter(|length| (1..=MAX_SIDE).contains(length));
+    let length = length.and_then(|length| usize::try_from(length).ok());
+    length.ok_or_else(|| format!("`{key}` is {value}, and a number from 1 to {MAX_SIDE} was expected"))
+}
