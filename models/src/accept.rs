@@ -38,10 +38,15 @@ pub(crate) fn accept(checkpoint: &Checkpoint, task: Option<Task>) -> Result<Acce
     let mut config = Config::new(checkpoint);
     refuse_experts(&config)?;
     let quantization = Quantization::read(&config)?;
-    let class = class_name(&config)?;
+    let mut class = class_name(&config)?;
     let architecture = find_architecture(&config, class)?;
     config.read_older_keys(architecture.older_keys)?;
-    let task = choose_task(&config, architecture, task, class)?;
+    if checkpoint.whole().is_some() {
+        // The class of the whole generates text after images.
+        class = class.filter(|class| Task::of_class(class) != Some(Task::Text2TextGeneration));
+    }
+    let is_usual = checkpoint.whole().is_some() && class.is_none();
+    let task = choose_task(&config, architecture, task.or(is_usual.then_some(Task::TextGeneration)), class)?;
     for only in ONLY.iter().chain(architecture.only) {
         check_only(&config, *only)?;
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accept::{self, Accepted, accept};
 use crate::architectures::ARCHITECTURES;
+use crate::checkpoint::config::Config;
 use crate::layers::builder::Builder;
 use crate::sentence;
 use crate::{Checkpoint, ModelError, Pooling, Task};
@@ -158,6 +159,7 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
     builder.tensors.check_adapters()?;
     let unused = builder.tensors.unused(architecture.unused_tensors);
     let mut warnings = checkpoint.gguf().map(|gguf| gguf.warnings.clone()).unwrap_or_default();
+    warnings.extend(checkpoint.whole().map(|whole| text_of(whole, &config, &builder)));
     warnings.extend(config.take_warnings());
     warnings.extend(listed.map(|listed| listed.warnings).unwrap_or_default());
     if !unused.is_empty() {
@@ -206,6 +208,17 @@ pub(crate) fn some_of(names: &[&str]) -> String {
         0 => shown,
         n => format!("{shown} and {n} more"),
     }
+}
+
+/// The warning about a multimodal model of which the text model is compiled.
+fn text_of(whole: &str, config: &Config<'_>, builder: &Builder<'_>) -> String {
+    let beside = builder.tensors.beside_text();
+    let beside: Vec<String> = beside.iter().map(|(module, count)| format!("{module} ({count} tensors)")).collect();
+    let beside = match beside.is_empty() {
+        true => "nothing".to_owned(),
+        false => beside.join(", "),
+    };
+    config.note(format!("this is the text model of {whole}; left out: {beside}"))
 }
 
 fn unused_tensors(checkpoint: &Checkpoint, names: &[&str]) -> String {

@@ -18,26 +18,28 @@ import torch
 
 import check_encoders
 from cases import Mismatch, difference
-from check_encoders import Refused, Row, Tensors, Trial, Unusable
+from check_encoders import Refused, Row, Tensors, Trial, Unusable, with_plain_experts
 from decoder_configs import TYPES, Draw
+from hybrid_configs import TYPES as HYBRIDS
+from mixture_configs import TYPES as MIXTURES
 
 GENERATES = "ForCausalLM"
 HEADS = (GENERATES, "Model", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 # What the names of classes with heads begin with, where it is not that of the configuration.
-CLASSES = {"gemma4_text": "Gemma4", "internlm3": "Llama"}
+CLASSES = {"exaone": "Llama", "gemma4_text": "Gemma4", "internlm3": "Llama", "iquestcoder": "Llama", "llama4_text": "Llama4"}
 # The names of classes without.
-MODELS = {"internlm3": "LlamaModel"}
+MODELS = {"exaone": "LlamaModel", "internlm3": "LlamaModel", "llama4_text": "Llama4TextModel"}
 NEW_TOKENS = 2
 
 
 class DecoderTrial(Trial):
     """One configuration of a decoder with a head."""
 
-    types, drawer = TYPES, Draw
+    types, drawer = TYPES | MIXTURES | HYBRIDS, Draw
 
     def loaded(self) -> torch.dtype:
-        # Gemma 4 rounds the factors of embeddings to the element type that it is loaded in: by default that of the checkpoint.
-        return self.dtype if self.type_name == "gemma4_text" else super().loaded()
+        # These round the factors of embeddings to the element type that they are loaded in: by default that of the checkpoint.
+        return self.dtype if self.type_name in ("gemma4_text", "vaultgemma") else super().loaded()
 
     @contextlib.contextmanager
     def computing(self, dtype: torch.dtype):
@@ -57,8 +59,8 @@ class DecoderTrial(Trial):
         return prefix + head if prefix else super().class_name(type_name, head)
 
     def pads_left(self) -> bool:
-        # In float64, that makes NaN in these.
-        return self.type_name not in ("bloom", "mpt")
+        # In float64, that makes NaN in the first ones; the states of the others get the biases of padding.
+        return self.type_name not in ("bloom", "mpt", "vaultgemma", "lfm2_moe", *HYBRIDS)
 
     def longest(self) -> int:
         keys = ("max_position_embeddings", "n_positions", "max_seq_len")
@@ -97,6 +99,7 @@ class DecoderTrial(Trial):
         try:
             model = model_class.from_pretrained(self.scratch / "model", dtype=self.loaded()).eval().to(dtype)
             with torch.no_grad(), self.computing(dtype):
+                with_plain_experts(model)
                 found = [[model(torch.tensor([ids])).logits[0].numpy() for ids in batch] for batch in texts]
         except Exception as e:
             raise Unusable(f"{type(e).__name__}: {e}") from e
@@ -116,8 +119,10 @@ class DecoderTrial(Trial):
         for row, (text, count) in enumerate(zip(texts, given)):
             ids[row, width - count :] = text[:count]
             mask[row, width - count :] = 1
+        # Symbols of batches, and of tokens so far, of which there are none.
+        sizes = dict(batch_size=len(texts), past_sequence_length=0)
         cache = {
-            i.name: np.zeros([len(texts), i.shape[1], 0, i.shape[3]], np.float32)
+            i.name: np.zeros([sizes.get(size, size) for size in i.shape], np.float32)
             for i in session.get_inputs()
             if i.name.startswith("past")
         }
@@ -133,8 +138,13 @@ class DecoderTrial(Trial):
                 ids = np.array([[text[count + step]] for text, count in zip(texts, given)], np.int64)
                 mask = np.concatenate([mask, np.ones_like(ids)], 1)
                 presents = {name: t for name, t in outputs.items() if name.startswith("present")}
-                cache = {name.replace("present", "past_key_values"): t for name, t in presents.items()}
+                cache = {self.past(name): t for name, t in presents.items()}
         return worst
+
+    @staticmethod
+    def past(name: str) -> str:
+        """The input that an output of a cache or a state becomes."""
+        return name.replace("present.", "past_key_values.").replace("present_", "past_")
 
     def step(self, session: onnxruntime.InferenceSession, ids: np.ndarray, mask: np.ndarray, cache: Tensors) -> Tensors:
         """One run of a model."""

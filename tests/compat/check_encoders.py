@@ -80,6 +80,13 @@ def fill(model: torch.nn.Module, generator: torch.Generator) -> None:
             buffer.copy_(1 + 0.2 * torch.randn(buffer.shape, generator=generator, dtype=torch.float64))
 
 
+def with_plain_experts(model: torch.nn.Module) -> torch.nn.Module:
+    """The same, with experts that are computed in a form that has float64, which the default one has not."""
+    if model._can_set_experts_implementation():
+        model.set_experts_implementation("eager")
+    return model
+
+
 def rope_kinds(config: dict) -> set[str]:
     """The rotary embeddings of a configuration."""
     found = re.findall(r'"rope_type": "(\w+)"', json.dumps(config))
@@ -197,7 +204,7 @@ class Trial:
         """What transformers computes in an element type."""
         try:
             loaded = model_class.from_pretrained(self.scratch / "model", dtype=self.loaded())
-            model = loaded.eval().to(dtype)
+            model = with_plain_experts(loaded.eval().to(dtype))
             found = []
             for batch in inputs:
                 with torch.no_grad(), self.computing(dtype):

@@ -205,6 +205,17 @@ def gemma4(d: Draw) -> dict:
     )  # fmt: skip
 
 
+def cwm(d: Draw) -> dict:
+    config = d.llama()
+    kinds = ("full_attention", "sliding_attention")
+    types = d.of(None, [d.choice(kinds) for _ in range(config["num_hidden_layers"])])
+    return config | dict(mlp_bias=d.maybe(), sliding_window=d.of(2, 3, 64), layer_types=types)
+
+
+def exaone(d: Draw) -> dict:
+    return d.llama() | dict(attention_bias=d.maybe(), mlp_bias=d.maybe())
+
+
 def glm(d: Draw) -> dict:
     config = d.llama()
     rope = config["rope_parameters"]
@@ -221,6 +232,13 @@ def hunyuan(d: Draw) -> dict:
             beta_slow=1, mscale=1.0, mscale_all_dim=0.0,
         )  # fmt: skip
     return config | dict(attention_bias=d.maybe(), pretraining_tp=d.of(1, 2), eod_token_id=3)
+
+
+def hyperclovax(d: Draw) -> dict:
+    return d.llama() | dict(
+        attention_bias=d.maybe(), mlp_bias=d.maybe(), use_post_norm=d.maybe(), embedding_multiplier=d.of(1.0, 3.0),
+        logits_scaling=d.of(1.0, 4.0), residual_multiplier=d.of(1.0, 0.5), attention_multiplier=d.of(None, 0.2),
+    )  # fmt: skip
 
 
 def internlm3(d: Draw) -> dict:
@@ -267,6 +285,38 @@ def modernbert_decoder(d: Draw) -> dict:
     )  # fmt: skip
 
 
+def nanochat(d: Draw) -> dict:
+    return d.llama() | dict(attention_bias=d.maybe(), final_logit_softcapping=d.of(None, 5.0))
+
+
+def jais2(d: Draw) -> dict:
+    return layered(d.llama()) | dict(attention_bias=d.maybe(), mlp_bias=d.maybe())
+
+
+def vaultgemma(d: Draw) -> dict:
+    config = d.llama()
+    kinds = ("full_attention", "sliding_attention")
+    types = d.of(None, [d.choice(kinds) for _ in range(config["num_hidden_layers"])])
+    del config["hidden_act"]
+    return config | dict(
+        attention_bias=d.maybe(), attn_logit_softcapping=d.of(None, 5.0), final_logit_softcapping=d.of(None, 5.0),
+        hidden_activation=named_activation(d), layer_types=types, query_pre_attn_scalar=d.of(4, 16),
+        sliding_window=d.of(2, 3, 64),
+    )  # fmt: skip
+
+
+def youtu(d: Draw) -> dict:
+    config, turning = d.llama(), d.of(4, 8)
+    del config["head_dim"]
+    # The class makes the row of padding 0 when it has loaded a checkpoint.
+    return config | dict(
+        pad_token_id=None,
+        q_lora_rank=d.of(None, 7), kv_lora_rank=d.of(6, 9), qk_nope_head_dim=d.of(5, 8), qk_rope_head_dim=turning,
+        v_head_dim=d.of(5, 8), num_key_value_heads=config["num_attention_heads"], attention_bias=d.maybe(),
+        rope_interleave=d.maybe(), rope_parameters=d.rope(turning, config["max_position_embeddings"]),
+    )  # fmt: skip
+
+
 def olmo(d: Draw) -> dict:
     return layered(d.llama(), "") | dict(attention_bias=d.maybe(), clip_qkv=d.of(None, 0.5, 1.0))
 
@@ -304,6 +354,8 @@ TYPES = {
     "biogpt": biogpt,
     "bloom": bloom,
     "codegen": codegen,
+    "cwm": cwm,
+    "exaone": exaone,
     "falcon": falcon,
     "gemma4_text": gemma4,
     "glm": glm,
@@ -311,13 +363,19 @@ TYPES = {
     "gpt_neo": gpt_neo,
     "gptj": gptj,
     "hunyuan_v1_dense": hunyuan,
+    "hyperclovax": hyperclovax,
     "internlm3": internlm3,
+    "iquestcoder": exaone,
+    "jais2": jais2,
     "ministral": ministral,
     "ministral3": ministral3,
     "modernbert-decoder": modernbert_decoder,
     "mpt": mpt,
+    "nanochat": nanochat,
     "olmo": olmo,
     "persimmon": persimmon,
     "seed_oss": seed_oss,
+    "vaultgemma": vaultgemma,
     "xglm": xglm,
+    "youtu": youtu,
 }

@@ -61,15 +61,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
 
 /// Mixers in all layers but those that a list has.
 fn mixers(config: &Config<'_>, layers: Size) -> Result<Vec<Option<Mixer>>, ModelError> {
-    let attends: Vec<u64> = match config.get(ATTENTION) {
-        None => Vec::new(),
-        Some(value) => {
-            let list = value.as_array().and_then(|list| list.iter().map(serde_json::Value::as_u64).collect());
-            list.ok_or_else(|| config.unexpected(ATTENTION, value, "a list of the numbers of layers"))?
-        }
-    };
+    let attends = config.layer_numbers(ATTENTION)?.unwrap_or_default();
     let mixer = Mixer { module: "mamba", apply: mixer };
-    Ok((0..layers.value).map(|layer| (!attends.contains(&(layer as u64))).then_some(mixer)).collect())
+    Ok((0..layers.value).map(|layer| (!attends.contains(&layer)).then_some(mixer)).collect())
 }
 
 /// A mixer of Mamba-2.

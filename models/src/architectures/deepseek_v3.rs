@@ -50,23 +50,17 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 pub(super) const ONLY: [Only; 2] = [Only::Text("scoring_func", "sigmoid"), Only::Text("topk_method", "noaux_tc")];
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
-    let mut s = Settings::read(
-        b,
-        &Defaults {
-            vocab_size: 129_280,
-            max_position_embeddings: Some(4096),
-            hidden_size: 7168,
-            intermediate_size: Some(18432),
-            num_hidden_layers: 61,
-            num_attention_heads: 128,
-            // Heads are of other sizes than this, which the features that turn take the place of.
-            head_dim: Some(64),
-            ..Defaults::LLAMA
-        },
-    )?;
-    let pairs = if b.config.boolean("rope_interleave", true)? { Pairs::NeighboursAsHalves } else { Pairs::Halves };
+    let defaults = Defaults {
+        vocab_size: 129_280,
+        max_position_embeddings: Some(4096),
+        hidden_size: 7168,
+        intermediate_size: Some(18432),
+        num_hidden_layers: 61,
+        num_attention_heads: 128,
+        ..Defaults::LLAMA
+    };
     let sizes = latent::Defaults { queries: Some(1536), rank: 512, still: 128, turning: 64, values: Some(128) };
-    s.latent = Some(Latent::read(b, &mut s, &sizes, pairs)?);
+    let mut s = attention(b, defaults, &sizes)?;
     s.experts = Some(mixture(
         b,
         &s,
@@ -82,6 +76,15 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         },
     )?);
     blocks::decoder(b, &s, task)
+}
+
+/// Reads all but the experts of DeepSeek-V3 and its kin.
+pub(super) fn attention(b: &Builder<'_>, defaults: Defaults, sizes: &latent::Defaults) -> Result<Settings, ModelError> {
+    // Heads are of other sizes than this, which the features that turn take the place of.
+    let mut s = Settings::read(b, &Defaults { head_dim: Some(sizes.turning), ..defaults })?;
+    let pairs = if b.config.boolean("rope_interleave", true)? { Pairs::NeighboursAsHalves } else { Pairs::Halves };
+    s.latent = Some(Latent::read(b, &mut s, sizes, pairs)?);
+    Ok(s)
 }
 
 /// What the configuration says of experts, where it does not.

@@ -20,21 +20,28 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ..llama::ARCHITECTURE
 };
 
-const PATTERN: &str = "sliding_window_pattern";
+pub(super) const PATTERN: &str = "sliding_window_pattern";
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
+    let mut s = read(b, 2048)?;
+    s.attention_norms = Around::after("post_attention_layernorm");
+    s.feed_forward_norms = Around::after("post_feedforward_layernorm");
+    blocks::decoder(b, &s, task)
+}
+
+/// Reads what EXAONE 4 and K-EXAONE have in common, with the default of the longest text.
+pub(crate) fn read(b: &Builder<'_>, longest: usize) -> Result<Settings, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
             vocab_size: 102_400,
+            max_position_embeddings: Some(longest),
             intermediate_size: Some(16384),
             num_key_value_heads: Some(32),
             eps: ("rms_norm_eps", 1e-5),
             ..Defaults::LLAMA
         },
     )?;
-    s.attention_norms = Around::after("post_attention_layernorm");
-    s.feed_forward_norms = Around::after("post_feedforward_layernorm");
     s.head_norms = HeadNorms::Each;
     let window = b.config.optional_size("sliding_window", Some(4096))?;
     // Where layers are listed, the pattern may be a text.
@@ -44,5 +51,5 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     if window.is_some() {
         s.unrotated = (0..s.layers.value).map(|layer| s.windows.of(layer).is_none()).collect();
     }
-    blocks::decoder(b, &s, task)
+    Ok(s)
 }

@@ -82,10 +82,16 @@ pub(crate) const IRRELEVANT_KEYS: &[&str] = &[
 const LOGIT_CAP: &str = "final_logit_softcapping";
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
+    let s = with_windows(b)?;
+    blocks::decoder(b, &s, task)
+}
+
+/// Reads what Gemma 2 and VaultGemma have in common.
+pub(super) fn with_windows(b: &Builder<'_>) -> Result<Settings, ModelError> {
     let mut s = read(b, &DEFAULTS, [Some(50.0), Some(30.0)])?;
     let window = b.config.size("sliding_window", 4096)?;
     s.windows = Windows::read(b.config, s.layers, Some(window.value), |layer| layer.is_multiple_of(2))?;
-    blocks::decoder(b, &s, task)
+    Ok(s)
 }
 
 /// The defaults of a configuration, of Gemma 3 for the most part too.

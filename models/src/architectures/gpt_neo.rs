@@ -63,7 +63,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     s.scale = 1.0;
     let slides = slides(b)?;
     if slides.len() != s.layers.value {
-        return Err(b.config.error(format!("`{LAYERS}` or `{TYPES}` says {} layers, but {}", slides.len(), s.layers)));
+        let said = [LAYERS, TYPES].into_iter().find(|key| b.config.get(key).is_some());
+        let said = said.map_or_else(|| format!("`{TYPES}` is missing, which means"), |key| format!("`{key}` says"));
+        return Err(b.config.error(format!("{said} {} layers, but {}", slides.len(), s.layers)));
     }
     s.windows = Windows::in_layers(b.config.size("window_size", 256)?.value, slides);
     s.tied = true;

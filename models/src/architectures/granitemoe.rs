@@ -2,7 +2,7 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::{granite, llama};
-use crate::layers::blocks;
+use crate::layers::blocks::{self, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::experts::{Mixture, Router, Scoring, Stored};
 use crate::layers::{decoder, rope};
@@ -12,11 +12,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "granitemoe",
     class_prefix: "GraniteMoe",
     tasks: decoder::WITHOUT_LABELS,
-    renamed: &[
-        ("input_linear.weight", "experts.gate_up_proj"),
-        ("output_linear.weight", "experts.down_proj"),
-        ("router.layer.", "router."),
-    ],
+    renamed: RENAMED,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, granite::KEYS, &["num_experts_per_tok", "num_local_experts"]],
     irrelevant_keys: &[],
     gguf: None,
@@ -27,11 +23,24 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = granite::read(b)?;
     s.names.feed_forward = "block_sparse_moe";
-    let mixture = Mixture::read(b, &s, ("num_local_experts", 8), ("num_experts_per_tok", 2), s.intermediate)?;
-    s.experts = Some(Mixture {
-        router: Router { name: "router.layer", scoring: Scoring::SoftmaxOfChosen, ..Router::SOFTMAX },
-        stored: Stored::Packed(["input_linear.weight", "output_linear.weight"]),
-        ..mixture
-    });
+    s.experts = Some(mixture(b, &s)?);
     blocks::decoder(b, &s, task)
 }
+
+/// The names of tensors in transformers 5. What all tokens take is beside the experts.
+pub(super) const RENAMED: &[(&str, &str)] = &[
+    ("block_sparse_moe.shared_mlp.", "shared_mlp."),
+    ("block_sparse_moe.input_linear.weight", "block_sparse_moe.experts.gate_up_proj"),
+    ("block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"),
+    ("router.layer.", "router."),
+];
+
+/// The experts of Granite with experts and its kin.
+pub(super) fn mixture(b: &Builder<'_>, s: &Settings) -> Result<Mixture, ModelError> {
+    let mixture = Mixture::read(b, s, ("num_local_experts", 8), ("num_experts_per_tok", 2), s.intermediate)?;
+    Ok(Mixture { router: ROUTER, stored: STORED, ..mixture })
+}
+
+pub(super) const ROUTER: Router = Router { name: "router.layer", scoring: Scoring::SoftmaxOfChosen, ..Router::SOFTMAX };
+
+pub(super) const STORED: Stored = Stored::Packed(["input_linear.weight", "output_linear.weight"]);

@@ -2,12 +2,12 @@
 //! most layers, with experts or without.
 
 use crate::architecture::{Architecture, Properties};
-use crate::architectures::{bamba, llama};
+use crate::architectures::{bamba, granitemoe, llama};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::blocks::{self, Defaults, EmbeddingScale, FeedForward, Mixer, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Positions};
-use crate::layers::experts::{self, Mixture, Router, Scoring, Shared, Stored};
+use crate::layers::experts::{self, Mixture, Shared};
 use crate::layers::windows::kinds;
 use crate::layers::{rope, state_space};
 use crate::{ModelError, Task};
@@ -37,8 +37,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
             TAKEN,
         ],
     ],
-    // What all tokens take is beside the experts.
-    renamed: &[("block_sparse_moe.shared_mlp.", "shared_mlp.")],
+    renamed: granitemoe::RENAMED,
     older_keys: &[("layers_block_type", LAYER_TYPES)],
     irrelevant_keys: &[
         "mamba_chunk_size",
@@ -76,8 +75,8 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         let count = Size::derived(count, EXPERTS);
         let mixture = Mixture::new(b.config, count, vec![taken; s.layers.value], s.intermediate)?;
         s.experts = Some(Mixture {
-            router: Router { name: "router.layer", scoring: Scoring::SoftmaxOfChosen, ..Router::SOFTMAX },
-            stored: Stored::Packed(["input_linear.weight", "output_linear.weight"]),
+            router: granitemoe::ROUTER,
+            stored: granitemoe::STORED,
             shared: Some(Shared { module: "shared_mlp", inner: shared, gate: None }),
             ..mixture
         });

@@ -11,6 +11,7 @@ use crate::layers::blocks::{self, Around, Defaults, Mixer, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Decoder, Positions};
 use crate::layers::experts::{self, Mixture, Router};
+use crate::layers::norm::Norm;
 use crate::layers::selective::Selective;
 use crate::{ModelError, Task};
 
@@ -137,7 +138,7 @@ fn mixer(
         convolution_bias: config.boolean("mamba_conv_bias", true)?,
         activation: s.activation,
         gate: Activation::SILU,
-        norms: Some((["dt_layernorm", "b_layernorm", "c_layernorm"], s.eps)),
+        norms: Some((Norm::Rms, s.eps)),
     };
     mixer.apply(b, decoder, x, module)
 }

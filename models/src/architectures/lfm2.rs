@@ -20,34 +20,34 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "Lfm2",
     other_bases: &[],
     tasks: decoder::WITHOUT_LABELS,
-    keys: &[
-        decoder::KEYS,
-        rope::KEYS,
-        blocks::KEYS,
-        &[ADJUSTS, "block_ffn_dim_multiplier", "block_multiple_of", BIAS, TAPS, LISTED, LAYER_TYPES, "norm_eps"],
-    ],
+    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, KEYS, &[ADJUSTS, "block_ffn_dim_multiplier", "block_multiple_of"]],
     older_keys: &[("block_ff_dim", "intermediate_size"), ("tie_embedding", "tie_word_embeddings")],
-    irrelevant_keys: &[
-        // What published configurations say of training, and of the architecture without a choice.
-        "block_dim",
-        "block_mlp_init_scale",
-        "block_norm_eps",
-        "block_out_init_scale",
-        "block_use_swiglu",
-        "block_use_xavier_init",
-        "conv_dim",
-        "conv_dim_out",
-        "conv_use_xavier_init",
-        "hidden_act",
-        "num_heads",
-        "theta",
-        "use_pos_enc",
-    ],
+    irrelevant_keys: IRRELEVANT_KEYS,
     pad_token_id: Some(0),
     gguf: None,
     build,
     ..llama::ARCHITECTURE
 };
+
+/// The keys that LFM2 with experts reads too.
+pub(super) const KEYS: &[&str] = &[BIAS, TAPS, LISTED, LAYER_TYPES, "norm_eps"];
+
+/// What published configurations say of training, and of the architecture without a choice.
+pub(super) const IRRELEVANT_KEYS: &[&str] = &[
+    "block_dim",
+    "block_mlp_init_scale",
+    "block_norm_eps",
+    "block_out_init_scale",
+    "block_use_swiglu",
+    "block_use_xavier_init",
+    "conv_dim",
+    "conv_dim_out",
+    "conv_use_xavier_init",
+    "hidden_act",
+    "num_heads",
+    "theta",
+    "use_pos_enc",
+];
 
 const ADJUSTS: &str = "block_auto_adjust_ff_dim";
 const BIAS: &str = "conv_bias";
@@ -59,13 +59,20 @@ const LAYER_TYPES: &str = "layer_types";
 const CONVOLUTION: Mixer = Mixer { module: "conv", apply: convolution };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
+    let mut s = read(b, [2560, 12288])?;
+    s.intermediate = intermediate(b.config, s.intermediate)?;
+    blocks::decoder(b, &s, task)
+}
+
+/// Reads what LFM2 and LFM2 with experts have in common; the defaults are those of features of the model and inside a feed-forward.
+pub(super) fn read(b: &Builder<'_>, [hidden, inner]: [usize; 2]) -> Result<Settings, ModelError> {
     let mut s = Settings::read(
         b,
         &Defaults {
             vocab_size: 65536,
             max_position_embeddings: Some(128_000),
-            hidden_size: 2560,
-            intermediate_size: Some(12288),
+            hidden_size: hidden,
+            intermediate_size: Some(inner),
             num_key_value_heads: Some(8),
             eps: ("norm_eps", 1e-5),
             ..Defaults::LLAMA
@@ -81,10 +88,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     s.feed_forward = FeedForward::Gated { gate: "w1", up: "w3", down: "w2" };
     s.head_norms = HeadNorms::Each;
     s.rope = rope::Defaults { theta: 1_000_000.0, ..rope::Defaults::default() };
-    s.intermediate = intermediate(b.config, s.intermediate)?;
     s.mixers = mixers(b.config, s.layers)?;
     s.tied = true;
-    blocks::decoder(b, &s, task)
+    Ok(s)
 }
 
 /// What the features inside a feed-forward come from.
@@ -111,14 +117,8 @@ fn intermediate(config: &Config<'_>, given: Size) -> Result<Size, ModelError> {
 
 /// Which layers are convolutions.
 fn mixers(config: &Config<'_>, layers: Size) -> Result<Vec<Option<Mixer>>, ModelError> {
-    let attends: Option<Vec<u64>> = match config.get(LISTED) {
-        None => None,
-        Some(value) => {
-            let list = value.as_array().and_then(|list| list.iter().map(serde_json::Value::as_u64).collect());
-            Some(list.ok_or_else(|| config.unexpected(LISTED, value, "a list of the numbers of layers"))?)
-        }
-    };
-    let is_listed = |layer: usize| attends.as_ref().is_none_or(|list| list.contains(&(layer as u64)));
+    let attends = config.layer_numbers(LISTED)?;
+    let is_listed = |layer: usize| attends.as_ref().is_none_or(|list| list.contains(&layer));
     let names = ["full_attention", "conv"];
     let kinds = kinds(config, LAYER_TYPES, layers, names, |layer| names[usize::from(!is_listed(layer))])?;
     Ok(kinds.into_iter().map(|kind| (kind == names[1]).then_some(CONVOLUTION)).collect())

@@ -8,6 +8,7 @@ use crate::checkpoint::config::{Config, Size};
 use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Classifier, Decoder};
+use crate::layers::norm::Norm;
 use crate::layers::selective::Selective;
 use crate::{ModelError, Task};
 
@@ -19,7 +20,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     // The first checkpoints.
     renamed: &[("embedding.", "embeddings.")],
     tasks: decoder::WITHOUT_LABELS,
-    keys: &[&["pad_token_id", "tie_word_embeddings"], KEYS, &[RANK, "expand", "intermediate_size"]],
+    keys: &[&["pad_token_id", "tie_word_embeddings"], KEYS, OWN_KEYS],
     older_keys: OLDER_KEYS,
     irrelevant_keys: IRRELEVANT,
     pad_token_id: Some(0),
@@ -27,6 +28,9 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     build,
     ..llama::ARCHITECTURE
 };
+
+/// The keys that Mamba and Falcon Mamba read besides those.
+pub(super) const OWN_KEYS: &[&str] = &[RANK, "expand", "intermediate_size"];
 
 /// The keys that Mamba and Mamba-2 read.
 pub(crate) const KEYS: &[&str] = &[
@@ -58,12 +62,18 @@ pub(crate) const IRRELEVANT: &[&str] = &[
     "time_step_min",
     "time_step_scale",
     "use_associative_scan",
+    "use_falcon_mambapy",
     "use_mambapy",
 ];
 
 const RANK: &str = "time_step_rank";
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
+    decoder(b, task, None)
+}
+
+/// A whole model, with or without norms in its mixers.
+pub(super) fn decoder(b: &mut Builder<'_>, task: Task, norms: Option<(Norm, f64)>) -> Result<Properties, ModelError> {
     let s = Settings::read(b.config, [50280, 768, 32])?;
     let inner = inner(b.config, s.hidden)?;
     let mixer = Selective {
@@ -76,7 +86,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         convolution_bias: b.config.boolean("use_conv_bias", true)?,
         activation: Activation::read(b.config, "hidden_act", "silu")?,
         gate: Activation::SILU,
-        norms: None,
+        norms,
     };
     s.decoder(b, task, true, |b, decoder, x, module| mixer.apply(b, decoder, x, module))
 }

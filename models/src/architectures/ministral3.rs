@@ -54,8 +54,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         Some(parameters) => Growth {
             beta: number(b.config, parameters, BETA)?,
             length: number(b.config, parameters, "original_max_position_embeddings")?,
+            ..Growth::DEFAULT
         },
-        None => Growth { beta: 0.1, length: stretch.original },
+        None => Growth { beta: 0.1, length: stretch.original, ..Growth::DEFAULT },
     });
     if let Some(window) = b.config.optional_size("sliding_window", None)? {
         s.windows = Windows::in_layers(window, vec![true; s.layers.value]);

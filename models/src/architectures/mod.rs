@@ -1,6 +1,7 @@
 //! One file for each architecture: the names of its weights, the keys of its configuration, and its graph. To add one: a
 //! file with its `ARCHITECTURE`, its module here, and a line in [`ARCHITECTURES`].
 
+pub(crate) mod afmoe;
 pub(crate) mod albert;
 pub(crate) mod apertus;
 pub(crate) mod arcee;
@@ -13,6 +14,7 @@ pub(crate) mod codegen;
 pub(crate) mod cohere;
 pub(crate) mod cohere2;
 pub(crate) mod convbert;
+pub(crate) mod cwm;
 pub(crate) mod deberta;
 pub(crate) mod deberta_v2;
 pub(crate) mod deepseek_v2;
@@ -25,9 +27,12 @@ pub(crate) mod ernie4_5;
 pub(crate) mod ernie4_5_moe;
 pub(crate) mod esm;
 pub(crate) mod eurobert;
+pub(crate) mod exaone;
 pub(crate) mod exaone4;
+pub(crate) mod exaone_moe;
 pub(crate) mod falcon;
 pub(crate) mod falcon_h1;
+pub(crate) mod falcon_mamba;
 pub(crate) mod flex_olmo;
 pub(crate) mod gemma;
 pub(crate) mod gemma2;
@@ -36,6 +41,7 @@ pub(crate) mod gemma4;
 pub(crate) mod glm;
 pub(crate) mod glm4;
 pub(crate) mod glm4_moe;
+pub(crate) mod glm4_moe_lite;
 pub(crate) mod gpt2;
 pub(crate) mod gpt_bigcode;
 pub(crate) mod gpt_neo;
@@ -45,22 +51,29 @@ pub(crate) mod gptj;
 pub(crate) mod granite;
 pub(crate) mod granitemoe;
 pub(crate) mod granitemoehybrid;
+pub(crate) mod granitemoeshared;
 pub(crate) mod gte;
 pub(crate) mod helium;
 pub(crate) mod hunyuan_v1_dense;
 pub(crate) mod hunyuan_v1_moe;
+pub(crate) mod hyperclovax;
 pub(crate) mod internlm3;
+pub(crate) mod iquestcoder;
+pub(crate) mod jais2;
 pub(crate) mod jamba;
 pub(crate) mod jina_embeddings_v3;
 pub(crate) mod layoutlm;
 pub(crate) mod lfm2;
+pub(crate) mod lfm2_moe;
 pub(crate) mod llama;
+pub(crate) mod llama4;
 pub(crate) mod longt5;
 pub(crate) mod mamba;
 pub(crate) mod mamba2;
 pub(crate) mod marian;
 pub(crate) mod megatron_bert;
 pub(crate) mod minicpm3;
+pub(crate) mod minimax_m2;
 pub(crate) mod ministral;
 pub(crate) mod ministral3;
 pub(crate) mod mistral;
@@ -72,6 +85,7 @@ pub(crate) mod modernbert_decoder;
 pub(crate) mod mpnet;
 pub(crate) mod mpt;
 pub(crate) mod mt5;
+pub(crate) mod nanochat;
 pub(crate) mod nemotron;
 pub(crate) mod nemotron_h;
 pub(crate) mod nomic_bert;
@@ -87,28 +101,35 @@ pub(crate) mod phi3;
 pub(crate) mod phimoe;
 pub(crate) mod qwen2;
 pub(crate) mod qwen2_moe;
+pub(crate) mod qwen2_vl;
 pub(crate) mod qwen3;
 pub(crate) mod qwen3_5;
+pub(crate) mod qwen3_5_moe;
 pub(crate) mod qwen3_moe;
 pub(crate) mod qwen3_next;
+pub(crate) mod qwen3_vl;
 pub(crate) mod rembert;
 pub(crate) mod roberta;
 pub(crate) mod roformer;
 pub(crate) mod seed_oss;
 pub(crate) mod smollm3;
+pub(crate) mod solar_open;
 pub(crate) mod squeezebert;
 pub(crate) mod stablelm;
 pub(crate) mod starcoder2;
 pub(crate) mod t5;
 pub(crate) mod umt5;
+pub(crate) mod vaultgemma;
 pub(crate) mod vit;
 pub(crate) mod xglm;
+pub(crate) mod youtu;
 
 use crate::Architecture;
 
 /// Every architecture that can be loaded.
 pub const ARCHITECTURES: &[Architecture] = &[
     // In the order of their names, which is that of messages.
+    afmoe::ARCHITECTURE,
     albert::ARCHITECTURE,
     apertus::ARCHITECTURE,
     arcee::ARCHITECTURE,
@@ -122,6 +143,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     cohere::ARCHITECTURE,
     cohere2::ARCHITECTURE,
     convbert::ARCHITECTURE,
+    cwm::ARCHITECTURE,
     roberta::DATA2VEC_TEXT,
     deberta::ARCHITECTURE,
     deberta_v2::ARCHITECTURE,
@@ -135,9 +157,12 @@ pub const ARCHITECTURES: &[Architecture] = &[
     ernie4_5_moe::ARCHITECTURE,
     esm::ARCHITECTURE,
     eurobert::ARCHITECTURE,
+    exaone::ARCHITECTURE,
     exaone4::ARCHITECTURE,
+    exaone_moe::ARCHITECTURE,
     falcon::ARCHITECTURE,
     falcon_h1::ARCHITECTURE,
+    falcon_mamba::ARCHITECTURE,
     flex_olmo::ARCHITECTURE,
     gemma::ARCHITECTURE,
     gemma2::ARCHITECTURE,
@@ -146,6 +171,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     glm::ARCHITECTURE,
     glm4::ARCHITECTURE,
     glm4_moe::ARCHITECTURE,
+    glm4_moe_lite::ARCHITECTURE,
     gpt2::ARCHITECTURE,
     gpt_bigcode::ARCHITECTURE,
     gpt_neo::ARCHITECTURE,
@@ -155,22 +181,29 @@ pub const ARCHITECTURES: &[Architecture] = &[
     granite::ARCHITECTURE,
     granitemoe::ARCHITECTURE,
     granitemoehybrid::ARCHITECTURE,
+    granitemoeshared::ARCHITECTURE,
     gte::ARCHITECTURE,
     helium::ARCHITECTURE,
     hunyuan_v1_dense::ARCHITECTURE,
     hunyuan_v1_moe::ARCHITECTURE,
+    hyperclovax::ARCHITECTURE,
     internlm3::ARCHITECTURE,
+    iquestcoder::ARCHITECTURE,
+    jais2::ARCHITECTURE,
     jamba::ARCHITECTURE,
     jina_embeddings_v3::ARCHITECTURE,
     layoutlm::ARCHITECTURE,
     lfm2::ARCHITECTURE,
+    lfm2_moe::ARCHITECTURE,
     llama::ARCHITECTURE,
+    llama4::ARCHITECTURE,
     longt5::ARCHITECTURE,
     mamba::ARCHITECTURE,
     mamba2::ARCHITECTURE,
     marian::ARCHITECTURE,
     megatron_bert::ARCHITECTURE,
     minicpm3::ARCHITECTURE,
+    minimax_m2::ARCHITECTURE,
     ministral::ARCHITECTURE,
     ministral3::ARCHITECTURE,
     mistral::ARCHITECTURE,
@@ -182,6 +215,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     mpnet::ARCHITECTURE,
     mpt::ARCHITECTURE,
     mt5::ARCHITECTURE,
+    nanochat::ARCHITECTURE,
     nemotron::ARCHITECTURE,
     nemotron_h::ARCHITECTURE,
     gte::NEW,
@@ -197,25 +231,33 @@ pub const ARCHITECTURES: &[Architecture] = &[
     phi3::ARCHITECTURE,
     phimoe::ARCHITECTURE,
     qwen2::ARCHITECTURE,
+    qwen2_vl::QWEN2_5_VL,
     qwen2_moe::ARCHITECTURE,
+    qwen2_vl::ARCHITECTURE,
     qwen3::ARCHITECTURE,
+    qwen3_5_moe::ARCHITECTURE,
     qwen3_5::ARCHITECTURE,
     qwen3_moe::ARCHITECTURE,
     qwen3_next::ARCHITECTURE,
+    qwen3_vl::MIXTURE,
+    qwen3_vl::ARCHITECTURE,
     rembert::ARCHITECTURE,
     roberta::ARCHITECTURE,
     roformer::ARCHITECTURE,
     seed_oss::ARCHITECTURE,
     smollm3::ARCHITECTURE,
+    solar_open::ARCHITECTURE,
     squeezebert::ARCHITECTURE,
     stablelm::ARCHITECTURE,
     starcoder2::ARCHITECTURE,
     t5::ARCHITECTURE,
     umt5::ARCHITECTURE,
+    vaultgemma::ARCHITECTURE,
     vit::ARCHITECTURE,
     xglm::ARCHITECTURE,
     roberta::XLM_ROBERTA,
     roberta::XLM_ROBERTA_XL,
+    youtu::ARCHITECTURE,
 ];
 
 impl Architecture {

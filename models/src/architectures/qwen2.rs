@@ -38,17 +38,17 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         },
     )?;
     s.input_bias = true;
-    s.windows = windows(b.config, s.layers)?;
+    s.windows = windows_from(b.config, s.layers, 28)?;
     blocks::decoder(b, &s, task)
 }
 
 /// What the configuration says of windows, besides [`windows::KEYS`].
 pub(crate) const WINDOW_KEYS: &[&str] = &["max_window_layers", "use_sliding_window"];
 
-/// Windows in the upper layers, where they are switched on.
-pub(crate) fn windows(config: &Config<'_>, layers: Size) -> Result<Windows, ModelError> {
+/// Windows in the upper layers, where they are switched on: those from one on, which a key gives.
+pub(crate) fn windows_from(config: &Config<'_>, layers: Size, default: usize) -> Result<Windows, ModelError> {
     let window = config.optional_size("sliding_window", Some(4096))?;
-    let from = config.optional_size("max_window_layers", Some(28))?.unwrap_or(0);
+    let from = config.optional_size("max_window_layers", Some(default))?.unwrap_or(0);
     let window = if config.boolean("use_sliding_window", false)? { window } else { None };
     Windows::read(config, layers, window, |layer| layer >= from)
 }

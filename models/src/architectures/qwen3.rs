@@ -51,6 +51,6 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     )?;
     s.read_attention_bias(b, false)?;
     s.head_norms = HeadNorms::Each;
-    s.windows = qwen2::windows(b.config, s.layers)?;
+    s.windows = qwen2::windows_from(b.config, s.layers, 28)?;
     blocks::decoder(b, &s, task)
 }

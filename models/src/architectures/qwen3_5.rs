@@ -6,7 +6,7 @@ use planish_ir::ValueId;
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::checkpoint::config::{Config, Size};
-use crate::layers::blocks::{self, Defaults, HeadNorms, Mixer, Settings};
+use crate::layers::blocks::{self, Defaults, HeadNorms, Mixer, OutputGate, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Decoder};
 use crate::layers::delta::{self, Projections};
@@ -41,27 +41,27 @@ pub(crate) const IRRELEVANT_KEYS: &[&str] = &[
     "mtp_use_dedicated_embeddings",
 ];
 
-/// Which pairs turn by which coordinate of an image: in texts all coordinates are the position.
-const COORDINATES: &[&str] = &["mrope_section", "mrope_interleaved"];
-
 const LAYER_TYPES: &str = "layer_types";
 const INTERVAL: &str = "full_attention_interval";
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
-    let defaults = Defaults {
-        vocab_size: 248_320,
-        max_position_embeddings: Some(32768),
-        hidden_size: 4096,
-        intermediate_size: Some(12288),
-        num_attention_heads: 16,
-        num_key_value_heads: Some(4),
-        head_dim: Some(256),
-        ..Defaults::LLAMA
-    };
-    let mixer = Mixer { module: "linear_attn", apply: apart };
-    let s = read(b, &defaults, mixer)?;
+    let s = read(b, &DEFAULTS, APART)?;
     blocks::decoder(b, &s, task)
 }
+
+pub(super) const DEFAULTS: Defaults = Defaults {
+    vocab_size: 248_320,
+    max_position_embeddings: Some(32768),
+    hidden_size: 4096,
+    intermediate_size: Some(12288),
+    num_attention_heads: 16,
+    num_key_value_heads: Some(4),
+    head_dim: Some(256),
+    ..Defaults::LLAMA
+};
+
+/// Layers with linear attention.
+pub(super) const APART: Mixer = Mixer { module: "linear_attn", apply: apart };
 
 fn apart(
     b: &mut Builder<'_>,
@@ -79,8 +79,8 @@ pub(crate) fn read(b: &Builder<'_>, defaults: &Defaults, mixer: Mixer) -> Result
     s.read_attention_bias(b, false)?;
     s.norm = Norm::RmsAroundOne;
     s.head_norms = HeadNorms::Each;
-    s.gated_output = true;
-    s.rope = rope::Defaults { part: Some(0.25), other_keys: COORDINATES, ..rope::Defaults::default() };
+    s.output_gate = OutputGate::Beside;
+    s.rope = rope::Defaults { part: Some(0.25), ..rope::Defaults::by_coordinates() };
     s.mixers = mixers(b.config, s.layers, mixer)?;
     Ok(s)
 }

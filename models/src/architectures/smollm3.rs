@@ -18,15 +18,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         rope::KEYS,
         blocks::KEYS,
         windows::KEYS,
-        &[
-            "attention_bias",
-            "hidden_act",
-            "mlp_bias",
-            "no_rope_layer_interval",
-            "no_rope_layers",
-            "rms_norm_eps",
-            "use_sliding_window",
-        ],
+        UNROTATED_KEYS,
+        &["attention_bias", "hidden_act", "mlp_bias", "rms_norm_eps", "use_sliding_window"],
     ],
     // What published configurations repeat of other models.
     irrelevant_keys: &["max_window_layers", "pretraining_tp"],
@@ -60,10 +53,15 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     blocks::decoder(b, &s, task)
 }
 
+const LISTED: &str = "no_rope_layers";
+const EVERY: &str = "no_rope_layer_interval";
+
+/// The configuration keys that [`unrotated`] reads.
+pub(super) const UNROTATED_KEYS: &[&str] = &[EVERY, LISTED];
+
 /// The layers without a rotary embedding: `no_rope_layers` has a 0 for each of them, and a 1 for the others.
-fn unrotated(config: &Config<'_>, layers: Size) -> Result<Vec<bool>, ModelError> {
-    const LISTED: &str = "no_rope_layers";
-    let every = config.optional_size("no_rope_layer_interval", Some(4))?;
+pub(super) fn unrotated(config: &Config<'_>, layers: Size) -> Result<Vec<bool>, ModelError> {
+    let every = config.optional_size(EVERY, Some(4))?;
     let Some(value) = config.get(LISTED) else {
         let is_last = |layer: usize| every.is_some_and(|every| (layer + 1).is_multiple_of(every));
         return Ok((0..layers.value).map(is_last).collect());

@@ -46,6 +46,8 @@ impl fmt::Display for Size {
 /// The configuration of a model.
 pub(crate) struct Config<'a> {
     path: PathBuf,
+    /// Whether the values are those of the text model of a multimodal model.
+    is_text_of_whole: bool,
     values: &'a Map<String, Value>,
     /// Older names of keys, and the names that they are read under.
     older_keys: &'static [(&'static str, &'static str)],
@@ -60,6 +62,7 @@ impl<'a> Config<'a> {
     pub(crate) fn new(checkpoint: &'a Checkpoint) -> Self {
         Self {
             path: checkpoint.config_path(),
+            is_text_of_whole: checkpoint.whole().is_some(),
             values: checkpoint.config(),
             older_keys: &[],
             asked: RefCell::default(),
@@ -110,7 +113,12 @@ impl<'a> Config<'a> {
 
     /// Records a warning about the file.
     pub(crate) fn warn(&self, message: impl fmt::Display) {
-        self.warnings.borrow_mut().push(format!("{}: {message}", self.path.display()));
+        self.warnings.borrow_mut().push(self.note(message));
+    }
+
+    /// A note about the file.
+    pub(crate) fn note(&self, message: impl fmt::Display) -> String {
+        format!("{}: {message}", self.path.display())
     }
 
     /// Every warning, the one about missing sizes last.
@@ -124,7 +132,11 @@ impl<'a> Config<'a> {
 
     /// An error about the file.
     pub(crate) fn error(&self, message: impl Into<String>) -> ModelError {
-        ModelError::File { path: self.path.clone(), message: message.into() }
+        let message = match self.is_text_of_whole {
+            true => format!("of the text model: {}", message.into()),
+            false => message.into(),
+        };
+        ModelError::File { path: self.path.clone(), message }
     }
 
     /// An error about the value of a key.
@@ -233,6 +245,14 @@ impl<'a> Config<'a> {
     pub(crate) fn boolean(&self, key: &'static str, default: bool) -> Result<bool, ModelError> {
         let Some(value) = self.get(key) else { return Ok(default) };
         value.as_bool().ok_or_else(|| self.unexpected(key, value, "true or false"))
+    }
+
+    /// The numbers of layers that a list has, where there is one.
+    pub(crate) fn layer_numbers(&self, key: &'static str) -> Result<Option<Vec<usize>>, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let number = |one: &Value| usize::try_from(one.as_u64()?).ok();
+        let numbers = value.as_array().and_then(|list| list.iter().map(number).collect());
+        numbers.map(Some).ok_or_else(|| self.unexpected(key, value, "a list of the numbers of layers"))
     }
 
     /// A text.

@@ -7,6 +7,7 @@ pub(crate) mod config;
 pub(crate) mod config_keys;
 pub(crate) mod files;
 pub(crate) mod gguf;
+pub(crate) mod multimodal;
 pub(crate) mod quantized;
 pub(crate) mod refusals;
 pub(crate) mod safetensors;
@@ -55,6 +56,8 @@ pub struct Checkpoint {
     folder: PathBuf,
     name: String,
     config: Map<String, Value>,
+    /// The type of the multimodal model whose text model this is.
+    whole: Option<String>,
     index: Option<PathBuf>,
     shards: Vec<Arc<WeightFile>>,
     /// Tensor names to positions in `shards`.
@@ -129,6 +132,8 @@ impl Checkpoint {
             checkpoint.refuse_lone_shard(&weights)?;
             checkpoint.add_shard(&weights)?;
         }
+        let stores_head = checkpoint.tensor_names().any(multimodal::is_of_head);
+        checkpoint.whole = multimodal::take_text(&mut checkpoint.config, &config_path, stores_head)?;
         checkpoint.add_modules()?;
         Ok(checkpoint)
     }
@@ -219,6 +224,7 @@ impl Checkpoint {
             folder,
             name: String::new(),
             config,
+            whole: None,
             index: None,
             shards: Vec::new(),
             tensors: BTreeMap::new(),
@@ -294,7 +300,13 @@ impl Checkpoint {
         }
     }
 
-    /// The contents of `config.json`, or what a GGUF file's metadata says in its place.
+    /// The type of the multimodal model whose text model this is, where it is one.
+    pub(crate) fn whole(&self) -> Option<&str> {
+        self.whole.as_deref()
+    }
+
+    /// The contents of `config.json`, or what a GGUF file's metadata says in its place; those of the text model where the
+    /// checkpoint is of a multimodal model.
     #[must_use]
     pub fn config(&self) -> &Map<String, Value> {
         &self.config

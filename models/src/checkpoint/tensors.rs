@@ -1,16 +1,16 @@
 //! Hands out the tensors of a checkpoint by the names of the architecture's modules, and keeps a
 //! record of which were used.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
 use planish_ir::weight::StoredRange;
 use planish_ir::{DType, Origin, Weight, WeightSource};
 
-use crate::checkpoint::CONFIG;
 use crate::checkpoint::config::Size;
 use crate::checkpoint::quantized::{Dequantized, Layer, Quantization};
+use crate::checkpoint::{CONFIG, multimodal};
 use crate::load::some_of;
 use crate::{Architecture, Checkpoint, ModelError};
 
@@ -45,7 +45,13 @@ impl<'a> Tensors<'a> {
         quantization: Option<Quantization>,
     ) -> Self {
         let bases = [architecture.base].into_iter().chain(architecture.other_bases.iter().copied());
-        let bases: Vec<String> = bases.map(|base| format!("{base}.")).collect();
+        let mut bases: Vec<String> = bases.map(|base| format!("{base}.")).collect();
+        if checkpoint.whole().is_some() {
+            let own = |whole: &&str| bases.iter().map(|base| format!("{whole}.{base}")).collect::<Vec<_>>();
+            let nested: Vec<String> = multimodal::BASES.iter().flat_map(own).collect();
+            let plain = multimodal::BASES.iter().map(|whole| format!("{whole}."));
+            bases = nested.into_iter().chain(plain).chain(bases).collect();
+        }
         let is_there = |prefix: &&String| checkpoint.tensor_names().any(|name| name.starts_with(*prefix));
         let prefixes = bases.iter().filter(is_there).cloned().collect();
         let (renamed, used, adapted) = (architecture.renamed, BTreeSet::new(), BTreeSet::new());
@@ -345,7 +351,30 @@ impl<'a> Tensors<'a> {
     pub(crate) fn leave(&mut self, module: &str) {
         let is_of =
             |name: &&str| name.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-        self.used.extend(self.checkpoint.tensor_names().filter(is_of).map(str::to_owned));
+        let bare = |name: &str| {
+            self.prefixes.iter().find_map(|prefix| name.strip_prefix(prefix.as_str())).unwrap_or(name).to_owned()
+        };
+        let all = self.checkpoint.tensor_names().filter(|name| is_of(name) || is_of(&bare(name).as_str()));
+        self.used.extend(all.map(str::to_owned));
+    }
+
+    /// The modules beside the text model of a multimodal model, with how many tensors they have.
+    pub(crate) fn beside_text(&self) -> BTreeMap<&'a str, usize> {
+        let mut found = BTreeMap::new();
+        for name in self.checkpoint.tensor_names().filter(|name| !self.is_of_text(name)) {
+            let module = name.strip_prefix("model.").unwrap_or(name);
+            *found.entry(module.split('.').next().unwrap_or(module)).or_default() += 1;
+        }
+        found
+    }
+
+    /// Whether a tensor is of the model that is built, and not beside the text model of a multimodal model.
+    fn is_of_text(&self, name: &str) -> bool {
+        let is_known = |prefix: &&String| self.used.iter().any(|used| used.starts_with(prefix.as_str()));
+        let has_bases = self.checkpoint.whole().is_some() && self.prefixes.iter().any(|prefix| is_known(&prefix));
+        !has_bases
+            || self.used.contains(name)
+            || self.prefixes.iter().filter(is_known).any(|prefix| name.starts_with(prefix.as_str()))
     }
 
     /// Stored names that were not used and do not begin with one of `known` (prefixes
@@ -355,8 +384,12 @@ impl<'a> Tensors<'a> {
             let name = self.prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
             known.iter().any(|k| if k.starts_with('.') { name.ends_with(k) } else { name.starts_with(k) })
         };
-        let is_other =
-            |name: &&str| !self.used.contains(*name) && !expected(name) && !self.checkpoint.is_of_module(name);
+        let is_other = |name: &&str| {
+            !self.used.contains(*name)
+                && !expected(name)
+                && !self.checkpoint.is_of_module(name)
+                && self.is_of_text(name)
+        };
         self.checkpoint.tensor_names().filter(is_other).collect()
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod alibi;
 pub(crate) mod attention;
 pub(crate) mod blocks;
 pub(crate) mod builder;
+pub(crate) mod chunks;
 pub(crate) mod decoder;
 pub(crate) mod delta;
 pub(crate) mod dense;

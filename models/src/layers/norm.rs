@@ -1,7 +1,7 @@
 //! Normalization of features.
 
 use planish_ir::ValueId;
-use planish_ir::ops::{LayerNorm, Real};
+use planish_ir::ops::{LayerNorm, Real, RmsNorm};
 
 use crate::ModelError;
 use crate::checkpoint::config::Size;
@@ -14,6 +14,8 @@ pub(crate) enum Norm {
     Rms,
     /// The same with a weight that the checkpoint stores less 1.
     RmsAroundOne,
+    /// The same without a weight.
+    RmsPlain,
     /// Layer normalization with a weight, and with or without a bias.
     Layer { bias: bool },
     /// Layer normalization with neither.
@@ -35,6 +37,10 @@ impl Norm {
         match self {
             Norm::Rms => b.rms_norm(x, module, size, eps),
             Norm::RmsAroundOne => b.rms_norm_around_one(x, module, size, eps),
+            Norm::RmsPlain => {
+                let weight = b.ones(&format!("{module}.ones"), size);
+                b.emit(RmsNorm { x, weight, eps: Real(eps) }, module)
+            }
             Norm::Plain => {
                 let weight = b.ones(&format!("{module}.ones"), size);
                 b.emit(LayerNorm { x, weight, bias: None, eps: Real(eps) }, module)

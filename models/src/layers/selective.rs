@@ -9,6 +9,7 @@ use crate::checkpoint::config::Size;
 use crate::layers::activation::{Activation, softplus};
 use crate::layers::builder::{Builder, SEQUENCE};
 use crate::layers::decoder::{Convolution, Decoder};
+use crate::layers::norm::Norm;
 use crate::layers::state_space::{convolved, rates, split};
 use crate::names::StateOf;
 
@@ -30,9 +31,9 @@ pub(crate) struct Selective {
     pub(crate) activation: Activation,
     /// The function of the gate.
     pub(crate) gate: Activation,
-    /// The modules of the norms of time steps and of the inputs and the outputs of states, and what they add to the mean square;
-    /// absent where there are none.
-    pub(crate) norms: Option<([&'static str; 3], f64)>,
+    /// The norms of time steps and of the inputs and the outputs of states, where there are some: their kind, and what they add to
+    /// the mean square.
+    pub(crate) norms: Option<(Norm, f64)>,
 }
 
 impl Selective {
@@ -56,9 +57,10 @@ impl Selective {
         let projected = b.projection(x, &at("x_proj"), [all, inner], false)?;
         let sizes = [self.rank, state, state];
         let mut parts = split(b, projected, sizes.map(|size| size.value), &at("inputs"))?;
-        if let Some((norms, eps)) = self.norms {
-            for ((part, name), size) in parts.iter_mut().zip(norms).zip(sizes) {
-                *part = b.rms_norm(*part, &at(name), size, eps)?;
+        if let Some((norm, eps)) = self.norms {
+            let names = ["dt_layernorm", "b_layernorm", "c_layernorm"];
+            for ((part, name), size) in parts.iter_mut().zip(names).zip(sizes) {
+                *part = norm.apply(b, *part, &at(name), size, eps)?;
             }
         }
         let [steps, into, out] = parts;

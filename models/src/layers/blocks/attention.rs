@@ -1,15 +1,16 @@
 //! The attention of a layer: projections, norms of heads, rotation, and scores.
 
-use planish_ir::ops::{BinaryKind, Cast, Concat, Expand, LayerNorm, Linear, Real, RmsNorm, Split, Unary, UnaryKind};
+use planish_ir::ops::{BinaryKind, Cast, Concat, Expand, LayerNorm, Linear, Real, Split, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Shape, ValueId};
 
 use super::Blocks;
-use super::forms::{Growth, HeadNorms, HeadWeights, Projections};
+use super::forms::{Growth, HeadNorms, HeadWeights, OutputGate, Projections};
 use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::attention::{Heads, Scores, Text};
 use crate::layers::builder::{Builder, SEQUENCE};
 use crate::layers::dense::by_kind;
+use crate::layers::norm::Norm;
 
 const QUERY_FEATURES: &str = "num_attention_heads * head_dim";
 const KEY_FEATURES: &str = "num_key_value_heads * head_dim";
@@ -40,13 +41,17 @@ impl<T: Text> Blocks<'_, T> {
             if let Some(angles) = angles {
                 x = angles.rotate(b, x, count, s.interleaved, &at(rotary))?;
             }
-            if s.norms_rotated {
+            if s.norms_rotated && (angles.is_some() || s.head_norms != HeadNorms::OfRotated) {
                 x = self.head_norm(b, x, own, &at(norm))?;
             }
             Ok::<_, ModelError>(x)
         };
         let sinks = s.sinks.map(|name| b.weight(&[&at(name)], &[heads.queries])).transpose()?;
-        let scores = Scores { scale: s.scale, window, softcap: s.softcap, sinks, bias: self.bias };
+        let bias = match s.chunks {
+            Some(ref chunks) if !chunks.is_in(layer) => None,
+            _ => self.bias,
+        };
+        let scores = Scores { scale: s.scale, window, softcap: s.softcap, sinks, bias };
         let shape = [s.hidden, features(heads, heads.queries, QUERY_FEATURES)];
         if let Some(source) = s.source_of(layer) {
             let q = b.projection(x, &at("q_proj"), [shape[1], s.hidden], s.input_bias)?;
@@ -56,24 +61,25 @@ impl<T: Text> Blocks<'_, T> {
         }
         let keys_are_values = s.keys_are_values && window.is_none();
         let [mut q, k, mut v] = self.projections(b, x, heads, keys_are_values, module)?;
-        let gate = match s.gated_output {
-            true => {
+        let gate = match s.output_gate {
+            OutputGate::Beside => {
                 let [queries, gate] = self.gates(b, q, &at("q_proj"))?;
                 q = queries;
                 Some(gate)
             }
-            false => None,
+            OutputGate::Apart(name) => Some(b.projection(x, &at(name), [shape[1], s.hidden], false)?),
+            OutputGate::None => None,
         };
         let mut q = place(b, q, heads.queries, query_norm, "rotary_q")?;
         let mut k = place(b, k, heads.keys, key_norm, "rotary_k")?;
         v = self.clipped(b, v, &at("v"))?;
         if s.normalizes_values {
             v = by_head(b, v, heads.keys, heads.size, &at("v_norm"), |b, v| {
-                let weight = b.ones(&at("v_norm.ones"), heads.size);
-                b.emit(RmsNorm { x: v, weight, eps: Real(s.eps) }, &at("v_norm.normal"))
+                Norm::RmsPlain.apply(b, v, &at("v_norm"), heads.size, s.eps)
             })?;
         }
-        if let Some(factors) = self.growth {
+        let grows = s.growth.is_some_and(|growth| !growth.of_unrotated || angles.is_none());
+        if let Some(factors) = self.growth.filter(|_| grows) {
             q = b.binary(BinaryKind::Mul, [q, factors], &at("grown_q"))?;
         }
         if s.repeats_keys && heads.keys.value != heads.queries.value {
@@ -83,7 +89,7 @@ impl<T: Text> Blocks<'_, T> {
         }
         let mut attended = self.text.attend(b, [q, k, v], heads, scores, module)?;
         if let Some(gate) = gate {
-            let gate = b.emit(Unary { kind: UnaryKind::Sigmoid, x: gate }, &at("gate"))?;
+            let gate = b.emit(Unary { kind: UnaryKind::Sigmoid, x: gate }, &at("gate.sigmoid"))?;
             attended = b.binary(BinaryKind::Mul, [attended, gate], &at("gated"))?;
         }
         b.projection(attended, &at(s.names.output), shape, s.output_bias)
@@ -114,7 +120,7 @@ impl<T: Text> Blocks<'_, T> {
         match s.projections {
             Projections::Apart => {
                 let both = Size::derived(2 * queries.value, "queries and gates");
-                let wide = if s.gated_output { both } else { queries };
+                let wide = if s.output_gate == OutputGate::Beside { both } else { queries };
                 let q = b.projection(x, &at("q_proj"), [wide, s.hidden], s.input_bias)?;
                 let k = b.projection(x, &at("k_proj"), [keys, s.hidden], s.input_bias)?;
                 let v = match keys_are_values {
@@ -196,6 +202,9 @@ impl<T: Text> Blocks<'_, T> {
         match s.head_norms {
             HeadNorms::None => Ok(x),
             HeadNorms::Whole => s.norm.apply(b, x, module, features(heads, queries, QUERY_FEATURES), s.eps),
+            HeadNorms::OfRotated => {
+                by_head(b, x, queries, size, module, |b, x| Norm::RmsPlain.apply(b, x, module, size, s.eps))
+            }
             HeadNorms::Each => by_head(b, x, queries, size, module, |b, x| s.norm.apply(b, x, module, size, s.eps)),
             HeadNorms::Apart(stored) => by_head(b, x, queries, size, module, |b, x| {
                 let weight = b.ones(&format!("{module}.ones"), size);
@@ -276,6 +285,10 @@ impl Growth {
         const KEY: &str = "rope_parameters";
         let at = |name: &str| format!("query_growth.{name}");
         let x = b.emit(Cast { x: position_ids, to: DType::F32 }, &at("positions"))?;
+        let x = match self.first {
+            0.0 => x,
+            first => b.with_number(BinaryKind::Add, x, first, &at("first"), KEY)?,
+        };
         let x = b.with_number(BinaryKind::Div, x, self.length, &at("div"), KEY)?;
         let x = b.emit(Unary { kind: UnaryKind::Floor, x }, &at("floor"))?;
         let x = b.with_number(BinaryKind::Add, x, 1.0, &at("add"), KEY)?;

@@ -30,11 +30,19 @@ pub(crate) struct LayerInputs {
     pub(crate) vocabulary: Size,
 }
 
-/// Queries at a position are multiplied with `1 + beta * ln(1 + floor(position / length))`, as in Llama 4.
+/// Queries at a position are multiplied with `1 + beta * ln(1 + floor((position + first) / length))`.
 #[derive(Clone, Copy)]
 pub(crate) struct Growth {
     pub(crate) beta: f64,
     pub(crate) length: f64,
+    pub(crate) first: f64,
+    /// Whether only queries that do not turn grow.
+    pub(crate) of_unrotated: bool,
+}
+
+impl Growth {
+    /// That of Ministral 3.
+    pub(crate) const DEFAULT: Self = Self { beta: 0.1, length: 16384.0, first: 0.0, of_unrotated: false };
 }
 
 /// How a model knows the places of tokens.
@@ -67,12 +75,25 @@ pub(crate) enum FeedForward {
     Own(fn(&mut Builder<'_>, &Settings, ValueId, &str) -> Result<ValueId, ModelError>),
 }
 
+/// Where the gates are whose sigmoids what attention gives is multiplied with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OutputGate {
+    /// There are none.
+    None,
+    /// The projection to queries gives one for each of them too, next to those of the same head.
+    Beside,
+    /// In the attention, a projection of this name.
+    Apart(&'static str),
+}
+
 /// The norms of queries and keys before they are rotated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeadNorms {
     None,
     /// Of each head, with one weight for all heads.
     Each,
+    /// Of each head, without a weight, once it is rotated; in layers that do not rotate there are none.
+    OfRotated,
     /// Of each head, with a weight for each head and without a bias.
     Apart(HeadWeights),
     /// Of all heads as one.

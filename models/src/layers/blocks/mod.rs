@@ -12,7 +12,8 @@ use planish_ir::ops::{Binary, BinaryKind, Embedding, Unary, UnaryKind};
 use planish_ir::{DType, Origin, ValueId};
 
 pub(crate) use self::forms::{
-    Around, EmbeddingScale, Factor, FeedForward, Growth, HeadNorms, HeadWeights, LayerInputs, Places, Projections,
+    Around, EmbeddingScale, Factor, FeedForward, Growth, HeadNorms, HeadWeights, LayerInputs, OutputGate, Places,
+    Projections,
 };
 pub(crate) use self::settings::{Defaults, KEYS, KEYS_WITHOUT_LENGTH, Mixer, Settings};
 use crate::architecture::Properties;
@@ -75,10 +76,15 @@ pub(crate) fn decode(b: &mut Builder<'_>, s: &Settings, task: Task) -> Result<De
         decoder.sees_both_sides(b, key)?;
     }
     let positions = decoder.position_ids;
-    let angles = ropes.as_ref().map(|ropes| ropes.angles(b, positions)).transpose()?;
+    let mut angles = ropes.as_ref().map(|ropes| ropes.angles(b, positions)).transpose()?;
+    if s.turns_backwards {
+        for angles in angles.iter_mut().flatten() {
+            *angles = angles.backwards(b)?;
+        }
+    }
     let bias = match s.places {
         Places::Alibi(alibi) => Some(alibi.bias(b, decoder.attention_mask, s.heads.queries)?),
-        _ => None,
+        _ => s.chunks.as_ref().map(|chunks| chunks.bias(b, decoder.attention_mask)).transpose()?,
     };
     let growth = s.growth.map(|growth| growth.factors(b, positions)).transpose()?;
     let mut x = embed(b, s, decoder.input_ids)?;

@@ -3,13 +3,14 @@
 use planish_ir::ValueId;
 
 use super::forms::{
-    Around, EmbeddingScale, Factor, FeedForward, Growth, HeadNorms, LayerInputs, Names, Places, Projections,
+    Around, EmbeddingScale, Factor, FeedForward, Growth, HeadNorms, LayerInputs, Names, OutputGate, Places, Projections,
 };
 use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::activation::Activation;
 use crate::layers::attention::Heads;
 use crate::layers::builder::Builder;
+use crate::layers::chunks::Chunks;
 use crate::layers::decoder::{Classifier, Decoder, Positions};
 use crate::layers::experts::Mixture;
 use crate::layers::heads::HeadSizes;
@@ -129,9 +130,7 @@ pub(crate) struct Settings {
     pub(crate) latent: Option<Latent>,
     /// Whether the projections to queries, keys and values have biases.
     pub(crate) input_bias: bool,
-    /// Whether the projection to queries gives a gate for each of them too, next to those of the same head: what attention gives
-    /// is multiplied with its sigmoid.
-    pub(crate) gated_output: bool,
+    pub(crate) output_gate: OutputGate,
     /// Whether the projection of what attention gives has.
     pub(crate) output_bias: bool,
     /// Whether those of the feed-forward have.
@@ -159,6 +158,8 @@ pub(crate) struct Settings {
     /// The bound of scores.
     pub(crate) softcap: Option<f64>,
     pub(crate) windows: Windows,
+    /// Chunks of texts, where a token of some layers sees those of its chunk only.
+    pub(crate) chunks: Option<Chunks>,
     /// The key that says that a token of a decoder sees those after it too, where it does.
     pub(crate) both_sides: Option<&'static str>,
     pub(crate) rope: rope::Defaults,
@@ -166,6 +167,8 @@ pub(crate) struct Settings {
     pub(crate) local_rope: Option<rope::Defaults>,
     /// Whether the pairs that turn are neighbours, not halves of a head.
     pub(crate) interleaved: bool,
+    /// Whether pairs turn against the usual direction.
+    pub(crate) turns_backwards: bool,
     /// In the attention, the scores of sinks, where it has some.
     pub(crate) sinks: Option<&'static str>,
     /// How queries grow with their positions, where they do.
@@ -256,7 +259,7 @@ impl Settings {
             experts: None,
             latent: None,
             input_bias: false,
-            gated_output: false,
+            output_gate: OutputGate::None,
             output_bias: false,
             feed_forward_bias: false,
             down_bias: false,
@@ -272,10 +275,12 @@ impl Settings {
             scale: 1.0 / (size.value as f64).sqrt(),
             softcap: None,
             windows: Windows::default(),
+            chunks: None,
             both_sides: None,
             rope: rope::Defaults::default(),
             local_rope: None,
             interleaved: false,
+            turns_backwards: false,
             sinks: None,
             growth: None,
             unrotated: Vec::new(),

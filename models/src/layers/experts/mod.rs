@@ -13,8 +13,9 @@ use crate::checkpoint::config::{Config, MAX_SIZE, Size};
 use crate::layers::activation::Activation;
 use crate::layers::blocks::{Settings, feed_forward};
 use crate::layers::builder::Builder;
+use crate::layers::windows::kinds;
 
-pub(crate) use router::{Correction, GroupScore, Groups, Router, Scoring, Sum};
+pub(crate) use router::{Correction, GroupScore, Groups, LEAST, Router, Scoring, Sum};
 pub(crate) use weights::Stored;
 
 /// The feed-forward of layers with experts.
@@ -29,6 +30,8 @@ pub(crate) struct Mixture {
     pub(crate) stored: Stored,
     /// How gates and what they are multiplied with are changed.
     pub(crate) clamp: Option<Clamp>,
+    /// Whether the inputs of experts are multiplied with the factors, not what they give.
+    pub(crate) scales_inputs: bool,
     /// What all tokens take.
     pub(crate) shared: Option<Shared>,
     /// Whether each layer has the feed-forward of [`Settings`] instead; the layers after these have experts.
@@ -134,6 +137,7 @@ impl Mixture {
                 router: Router::SOFTMAX,
                 stored: Stored::PROJECTIONS,
                 clamp: None,
+                scales_inputs: false,
                 shared: None,
                 dense: Vec::new(),
             }),
@@ -159,7 +163,7 @@ impl Mixture {
         let [scores, indices] = self.route(b, s, x, layer, module)?;
         let weights = self.stored.read(b, self, s.hidden, module)?;
         let [gate_bias, up_bias, down_bias] = weights.biases.map_or([None; 3], |biases| biases.map(Some));
-        let experts = Experts {
+        let of = |x, indices, scores| Experts {
             x,
             indices,
             scores,
@@ -174,8 +178,58 @@ impl Mixture {
             limit: self.clamp.map(|clamp| Real(clamp.limit)),
             shift: self.clamp.map(|_| Real(1.0)),
         };
-        let Some(shared) = self.shared else { return b.emit(experts, module) };
-        let routed = b.emit(experts, &at("experts"))?;
+        if self.scales_inputs {
+            let routed = self.of_scaled_inputs(b, x, [scores, indices], module, of)?;
+            return self.with_shared(b, s, x, routed, module);
+        }
+        if self.shared.is_none() {
+            return b.emit(of(x, indices, scores), module);
+        }
+        let routed = b.emit(of(x, indices, scores), &at("experts"))?;
+        self.with_shared(b, s, x, routed, module)
+    }
+
+    /// The sum of what the chosen experts give of the token times their factors.
+    fn of_scaled_inputs(
+        &self,
+        b: &mut Builder<'_>,
+        x: ValueId,
+        chosen: [ValueId; 2],
+        module: &str,
+        of: impl Fn(ValueId, ValueId, ValueId) -> Experts,
+    ) -> Result<ValueId, ModelError> {
+        let taken = self.taken.first().map_or(1, |taken| taken.value);
+        let mut split = |x, name: &str| match taken {
+            1 => Ok(vec![x]),
+            _ => b.emit_all(ops::Split { x, axis: 2, sizes: vec![1; taken] }, &format!("{module}.{name}")),
+        };
+        let (factors, experts) = (split(chosen[0], "factors")?, split(chosen[1], "indices")?);
+        let mut sum = None;
+        for (at, (factor, expert)) in factors.into_iter().zip(experts).enumerate() {
+            let at = |name: &str| format!("{module}.experts.choice_{at}.{name}");
+            let input = b.binary(BinaryKind::Mul, [x, factor], &at("input"))?;
+            // The share of one is 1.
+            let whole = b.emit(ops::Softmax { x: factor }, &at("whole"))?;
+            let given = b.emit(of(input, expert, whole), &at("experts"))?;
+            sum = Some(match sum {
+                Some(sum) => b.add(sum, given, &at("add"))?,
+                None => given,
+            });
+        }
+        Ok(sum.unwrap_or_else(|| unreachable!("a token takes at least one expert")))
+    }
+
+    /// What experts give, and what all tokens take.
+    fn with_shared(
+        &self,
+        b: &mut Builder<'_>,
+        s: &Settings,
+        x: ValueId,
+        routed: ValueId,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        let at = |name: &str| format!("{module}.{name}");
+        let Some(shared) = self.shared else { return Ok(routed) };
         let own = at(shared.module);
         let mut common = feed_forward::dense(b, s, x, shared.inner, &own)?;
         if let Some(name) = shared.gate {
@@ -220,17 +274,28 @@ pub(crate) fn dense_before(
     Ok((0..s.layers.value).map(|layer| layer < first).collect())
 }
 
+/// Whether each layer is dense: as a list says, or those before one, which a key gives if the architecture has it.
+pub(crate) fn dense_listed(
+    config: &Config<'_>,
+    s: &Settings,
+    (first, default): (Option<&'static str>, usize),
+) -> Result<Vec<bool>, ModelError> {
+    let first = match first {
+        Some(key) => whole(config, key, default)?,
+        None => default,
+    };
+    let names = ["dense", "sparse"];
+    let kinds = kinds(config, KINDS, s.layers, names, |layer| names[usize::from(layer >= first)])?;
+    Ok(kinds.into_iter().map(|kind| kind == names[0]).collect())
+}
+
+/// The configuration key of the list that [`dense_listed`] reads.
+pub(crate) const KINDS: &str = "mlp_layer_types";
+
 /// Whether each layer is dense: those that a list has, and all but every so-manieth.
 pub(crate) fn dense_between(config: &Config<'_>, s: &Settings) -> Result<Vec<bool>, ModelError> {
     let step = config.size_or(STEP, Size::derived(1, STEP))?.value;
-    let listed: Vec<usize> = match config.get(LISTED) {
-        None => Vec::new(),
-        Some(value) => {
-            let list =
-                value.as_array().and_then(|list| list.iter().map(|one| usize::try_from(one.as_u64()?).ok()).collect());
-            list.ok_or_else(|| config.unexpected(LISTED, value, "a list of layers"))?
-        }
-    };
+    let listed = config.layer_numbers(LISTED)?.unwrap_or_default();
     Ok((0..s.layers.value).map(|layer| listed.contains(&layer) || !(layer + 1).is_multiple_of(step)).collect())
 }
 

@@ -12,7 +12,7 @@ use crate::layers::blocks::Settings;
 use crate::layers::builder::{Builder, SEQUENCE};
 
 /// Less than any score, and a number that half precision has too.
-const LEAST: f64 = -65504.0;
+pub(crate) const LEAST: f64 = -65504.0;
 
 /// How a router scores and chooses.
 #[derive(Clone, Copy)]
@@ -40,6 +40,8 @@ pub(crate) enum Scoring {
     Sigmoid,
     /// The softmax of those that are chosen.
     SoftmaxOfChosen,
+    /// The sigmoid of those that are chosen.
+    SigmoidOfChosen,
     /// The two largest logits, each scored by a softmax of those that are as large but for a share of twice `jitter`: SparseMixer
     /// (Liu et al. 2024, arXiv:2409.12136) as it is when a model is used.
     SparseMixer { jitter: f64 },
@@ -155,6 +157,11 @@ impl Mixture {
             Scoring::SoftmaxOfChosen => {
                 let [chosen, indices] = best(b, logits, 2, taken, &at("top"))?;
                 let scores = b.emit(Softmax { x: chosen }, &at("softmax"))?;
+                return Ok([self.scaled(b, scores, &own)?, indices]);
+            }
+            Scoring::SigmoidOfChosen => {
+                let [x, indices] = best(b, logits, 2, taken, &at("top"))?;
+                let scores = b.emit(Unary { kind: UnaryKind::Sigmoid, x }, &at("sigmoid"))?;
                 return Ok([self.scaled(b, scores, &own)?, indices]);
             }
             Scoring::Softmax => b.emit(Softmax { x: logits }, &at("softmax"))?,

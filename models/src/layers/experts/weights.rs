@@ -17,6 +17,9 @@ pub(crate) enum Stored {
     Modules([&'static str; 3]),
     /// Two tensors: [experts, 2 * inner, hidden], gates first, and [experts, hidden, inner].
     Packed([&'static str; 2]),
+    /// `experts.gate_up_proj`, [experts, hidden, 2 * inner], gates first, and `experts.down_proj`, [experts, inner, hidden]; with
+    /// `or_along` perhaps with the other axis last, as transformers 5 has it.
+    PackedAcross { or_along: bool },
     /// `experts.gate_up_proj`, [experts, hidden, 2 * inner], gates and the others in turn, `experts.down_proj`, [experts, inner,
     /// hidden], and biases of both.
     InTurn,
@@ -74,6 +77,20 @@ impl Stored {
             }
             Self::Modules(_) => packed(b, PACKED)?,
             Self::Packed(names) => packed(b, names)?,
+            Self::PackedAcross { or_along: true }
+                if b.tensors.shape(&at(PACKED[0])).is_some_and(|shape| shape.get(1) == Some(&both.value)) =>
+            {
+                packed(b, PACKED)?
+            }
+            Self::PackedAcross { .. } => {
+                let wide = Parts::packed(b, &at(PACKED[0]), [count, hidden, both])?;
+                let down = Parts::packed(b, &at(PACKED[1]), [count, inner, hidden])?;
+                let columns = |first: usize| {
+                    let columns: Vec<usize> = (first..first + inner.value).collect();
+                    move |part: &Weight| part.gather(1, &columns)?.transpose(&[1, 0])
+                };
+                [wide.map(columns(0)), wide.map(columns(inner.value)), down.map(|part| part.transpose(&[1, 0]))]
+            }
             Self::InTurn => {
                 let wide = Parts::packed(b, &at(PACKED[0]), [count, hidden, both])?;
                 let down = Parts::packed(b, &at(PACKED[1]), [count, inner, hidden])?;

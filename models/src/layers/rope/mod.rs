@@ -204,6 +204,12 @@ impl Angles {
         Self { cos, sin }
     }
 
+    /// Those of the other direction.
+    pub(crate) fn backwards(self, b: &mut Builder<'_>) -> Result<Self, ModelError> {
+        let sin = b.emit(Unary { kind: UnaryKind::Neg, x: self.sin }, &format!("{MODULE}.sin.backwards"))?;
+        Ok(Self { sin, ..self })
+    }
+
     /// Rotates the pairs of each head: neighbours where `interleaved`, else features and those half a head after them.
     pub(crate) fn rotate(
         self,

@@ -72,6 +72,8 @@ pub(crate) struct Defaults {
     /// `partial_rotary_factor` where the configuration does not say. `None`: heads turn as a whole, and the transformers
     /// library ignores the key.
     pub(crate) part: Option<f64>,
+    /// Other names of "default".
+    pub(crate) plain_names: &'static [&'static str],
     /// Another name of "longrope".
     pub(crate) longrope_names: &'static [&'static str],
     /// The original length where the configuration does not have it at its top level.
@@ -89,6 +91,13 @@ pub(crate) struct Defaults {
     pub(crate) fixed_alpha: bool,
 }
 
+impl Defaults {
+    /// The embedding of models of images, whose pairs turn by coordinates: in texts all coordinates are the position.
+    pub(crate) fn by_coordinates() -> Self {
+        Self { plain_names: &["mrope"], other_keys: &["mrope_section", "mrope_interleaved"], ..Self::default() }
+    }
+}
+
 impl Default for Defaults {
     fn default() -> Self {
         Self {
@@ -96,6 +105,7 @@ impl Default for Defaults {
             theta_key: THETA,
             theta: 10_000.0,
             part: None,
+            plain_names: &[],
             longrope_names: &[],
             original: None,
             absent: Absent::Plain,
@@ -259,10 +269,10 @@ impl Rope {
             attention_factor: AttentionFactor::NONE,
             longest,
         };
-
         let kind = parameters.get("rope_type").or_else(|| parameters.get("type"));
         let kind = match kind.map_or(Ok("default"), |v| v.as_str().ok_or(v)) {
             Ok(name) if defaults.longrope_names.contains(&name) => Ok("longrope"),
+            Ok(name) if defaults.plain_names.contains(&name) => Ok("default"),
             kind => kind,
         };
         match kind {
