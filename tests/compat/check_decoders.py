@@ -22,6 +22,7 @@ from check_encoders import Refused, Row, Tensors, Trial, Unusable, with_plain_ex
 from decoder_configs import TYPES, Draw
 from hybrid_configs import TYPES as HYBRIDS
 from mixture_configs import TYPES as MIXTURES
+from multimodal_configs import TYPES as MULTIMODAL
 
 GENERATES = "ForCausalLM"
 HEADS = (GENERATES, "Model", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
@@ -30,16 +31,18 @@ CLASSES = {"exaone": "Llama", "gemma4_text": "Gemma4", "internlm3": "Llama", "iq
 # The names of classes without.
 MODELS = {"exaone": "LlamaModel", "internlm3": "LlamaModel", "llama4_text": "Llama4TextModel"}
 NEW_TOKENS = 2
+# The id that stands for an image.
+IMAGE = 1
 
 
 class DecoderTrial(Trial):
     """One configuration of a decoder with a head."""
 
-    types, drawer = TYPES | MIXTURES | HYBRIDS, Draw
+    types, drawer = TYPES | MIXTURES | HYBRIDS | MULTIMODAL, Draw
 
     def loaded(self) -> torch.dtype:
         # These round the factors of embeddings to the element type that they are loaded in: by default that of the checkpoint.
-        return self.dtype if self.type_name in ("gemma4_text", "vaultgemma") else super().loaded()
+        return self.dtype if self.type_name in ("gemma3", "gemma4", "gemma4_text", "vaultgemma") else super().loaded()
 
     @contextlib.contextmanager
     def computing(self, dtype: torch.dtype):
@@ -51,8 +54,15 @@ class DecoderTrial(Trial):
         finally:
             torch.set_default_dtype(torch.float32)
 
+    @property
+    def text(self) -> dict:
+        """The configuration of the text model."""
+        return self.config.get("text_config", self.config)
+
     @classmethod
     def class_name(cls, type_name: str, head: str) -> str:
+        if type_name in MULTIMODAL and head == GENERATES:
+            return super().class_name(type_name, "ForConditionalGeneration")
         if head == "Model":
             return MODELS.get(type_name) or super().class_name(type_name, head)
         prefix = CLASSES.get(type_name)
@@ -64,7 +74,7 @@ class DecoderTrial(Trial):
 
     def longest(self) -> int:
         keys = ("max_position_embeddings", "n_positions", "max_seq_len")
-        return next((self.config[key] for key in keys if key in self.config), 30)
+        return next((self.text[key] for key in keys if key in self.text), 30)
 
     def run(self, row: Row) -> None:
         if self.head != GENERATES:
@@ -91,8 +101,9 @@ class DecoderTrial(Trial):
             raise
 
     def tokens(self, count: int) -> list[int]:
-        """A text, with the tokens that come after it."""
-        return [self.draw.randrange(self.config["vocab_size"]) for _ in range(count + NEW_TOKENS)]
+        """A text, with the tokens that come after it, none of which stands for an image."""
+        ids = [i for i in range(self.text["vocab_size"]) if self.text is self.config or i != IMAGE]
+        return [self.draw.choice(ids) for _ in range(count + NEW_TOKENS)]
 
     def alone(self, model_class: type, texts: list[list[list[int]]], dtype: torch.dtype) -> list[list[np.ndarray]]:
         """The logits of each text, computed alone."""
@@ -100,6 +111,8 @@ class DecoderTrial(Trial):
             model = model_class.from_pretrained(self.scratch / "model", dtype=self.loaded()).eval().to(dtype)
             with torch.no_grad(), self.computing(dtype):
                 with_plain_experts(model)
+                # The whole fails without an image.
+                model = model.language_model if self.type_name == "llama4" else model
                 found = [[model(torch.tensor([ids])).logits[0].numpy() for ids in batch] for batch in texts]
         except Exception as e:
             raise Unusable(f"{type(e).__name__}: {e}") from e

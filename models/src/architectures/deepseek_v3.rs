@@ -3,6 +3,7 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
+use crate::checkpoint::config::Config;
 use crate::checkpoint::config_keys::Only;
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
@@ -101,6 +102,20 @@ pub(super) struct Numbers {
     pub(super) normalizes: bool,
 }
 
+impl Numbers {
+    /// Numbers of a model that reads its own.
+    pub(super) const NONE: Self = Self {
+        experts: None,
+        taken: None,
+        inner: 1,
+        shared: None,
+        groups: [1, 1],
+        dense: 0,
+        factor: 1.0,
+        normalizes: false,
+    };
+}
+
 /// The experts of DeepSeek-V3 and its kin: scores are sigmoids, to which a number for each expert is added for the choice alone, and
 /// the best groups are those with the largest sums of two.
 pub(super) fn mixture(b: &Builder<'_>, s: &Settings, defaults: &Numbers) -> Result<Mixture, ModelError> {
@@ -119,15 +134,20 @@ pub(super) fn mixture(b: &Builder<'_>, s: &Settings, defaults: &Numbers) -> Resu
         None => Some(experts::times(experts::required(config, "n_shared_experts")?, inner)),
     };
     mixture.shared = shared.map(Shared::beside);
+    mixture.router = router(config, &mixture, defaults)?;
+    Ok(mixture)
+}
+
+/// The router of DeepSeek-V3 and its kin.
+pub(super) fn router(config: &Config<'_>, mixture: &Mixture, defaults: &Numbers) -> Result<Router, ModelError> {
     let [groups, taken] = defaults.groups;
     let groups = [config.optional_size("n_group", Some(groups))?, config.optional_size("topk_group", Some(taken))?];
-    mixture.router = Router {
+    Ok(Router {
         scoring: Scoring::Sigmoid,
         correction: Some(Correction { name: "gate.e_score_correction_bias", is_row: false }),
-        groups: Groups::of(config, &mixture, groups, GroupScore::TwoBest)?,
+        groups: Groups::of(config, mixture, groups, GroupScore::TwoBest)?,
         sum: config.boolean("norm_topk_prob", defaults.normalizes)?.then_some(Sum::Plus(1e-20)),
         factor: experts::factor(config, defaults.factor)?,
         ..Router::SOFTMAX
-    };
-    Ok(mixture)
+    })
 }

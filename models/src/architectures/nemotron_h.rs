@@ -4,12 +4,13 @@
 use planish_ir::ValueId;
 
 use crate::architecture::{Architecture, Properties};
-use crate::architectures::llama;
+use crate::architectures::{deepseek_v3, llama};
 use crate::checkpoint::config::{Config, Size, is_off};
 use crate::layers::activation::Activation;
 use crate::layers::blocks::{self, Around, Defaults, FeedForward, Mixer, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Decoder, Positions};
+use crate::layers::experts::{Latent, Mixture, Stored};
 use crate::layers::state_space::{GatedNorm, StateSpace};
 use crate::{ModelError, Task};
 
@@ -35,7 +36,15 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
             "time_step_min",
             "use_bias",
             "use_conv_bias",
+            "moe_intermediate_size",
+            "n_group",
+            "norm_topk_prob",
+            "num_experts_per_tok",
+            "routed_scaling_factor",
+            "topk_group",
             EXPERTS,
+            LATENT,
+            SHARED,
             LAYER_TYPES,
             PATTERN,
         ],
@@ -46,6 +55,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         ("mamba_d_conv", "conv_kernel"),
         ("mamba_dt_min", "time_step_min"),
         ("mamba_n_groups", "n_groups"),
+        ("num_local_experts", EXPERTS),
     ],
     irrelevant_keys: &[
         // Attention has no bias, whatever it says.
@@ -69,21 +79,14 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "time_step_limit",
         "time_step_max",
         "use_mamba_kernels",
-        // Of experts, which layers of other kinds have, and of the prediction of several tokens.
-        "moe_intermediate_size",
-        "moe_latent_size",
-        "moe_shared_expert_intermediate_size",
+        // Whether a device computes the experts of all tokens beside the others.
         "moe_shared_expert_overlap",
+        // There is one feed-forward of all tokens, whatever it says.
+        "n_shared_experts",
+        // Of the prediction of several tokens.
         "mtp_hybrid_override_pattern",
         "mtp_layers_block_type",
-        "n_group",
-        "n_shared_experts",
-        "norm_topk_prob",
-        "num_experts_per_tok",
         "num_nextn_predict_layers",
-        "output_router_logits",
-        "routed_scaling_factor",
-        "topk_group",
     ],
     unused_tensors: &["mtp."],
     pad_token_id: Some(0),
@@ -94,11 +97,16 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 
 /// How many experts layers with some have.
 const EXPERTS: &str = "n_routed_experts";
+/// The features that experts take and give, where they are not those of the model.
+const LATENT: &str = "moe_latent_size";
+/// Those inside the feed-forward that all tokens take.
+const SHARED: &str = "moe_shared_expert_intermediate_size";
 const LAYER_TYPES: &str = "layers_block_type";
 const PATTERN: &str = "hybrid_override_pattern";
 
 const SPACE: Mixer = Mixer { module: "mixer", apply: space };
 const FORWARD: Mixer = Mixer { module: "mixer", apply: forward };
+const MIXTURE: Mixer = Mixer { module: "mixer", apply: mixture };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
@@ -123,28 +131,26 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     s.feed_forward_bias = b.config.boolean("mlp_bias", false)?;
     s.position_source = Positions::Unused;
     s.mixers = mixers(b.config)?;
+    if let Some(given) = b.config.given_size(&["num_hidden_layers"])?.filter(|given| given.value != s.mixers.len()) {
+        return Err(b.config.error(format!("{given}, but the list of what each layer is has {}", s.mixers.len())));
+    }
     s.layers = Size::derived(s.mixers.len(), "the layers of the pattern");
+    s.experts = Some(experts_of(b.config, &s)?);
     s.unrotated = vec![true; s.layers.value];
     blocks::decoder(b, &s, task)
 }
 
 /// What each layer is: as a list says, or a text with a letter for each.
 fn mixers(config: &Config<'_>) -> Result<Vec<Option<Mixer>>, ModelError> {
-    let experts = config.get(EXPERTS).map_or_else(|| "some".to_owned(), ToString::to_string);
-    let kind = |key: &str, name: &str| {
-        match name {
+    let kind = |key: &str, name: &str| match name {
         "linear_attention" | "mamba" | "M" => Ok(Some(SPACE)),
         "full_attention" | "attention" | "*" => Ok(None),
         "mlp" | "-" => Ok(Some(FORWARD)),
-        "moe" | "E" => Err(config.error(format!(
-            "`{key}` has \"{name}\", a layer with {experts} experts: those of this architecture are not supported; take a model \
-             without them"
-        ))),
+        "moe" | "E" => Ok(Some(MIXTURE)),
         _ => Err(config.error(format!(
             "`{key}` has \"{name}\", expected a mixer of Mamba-2 (\"linear_attention\", \"mamba\" or M), attention \
-             (\"full_attention\", \"attention\" or *) or a feed-forward (\"mlp\" or -)"
+             (\"full_attention\", \"attention\" or *), a feed-forward (\"mlp\" or -) or experts (\"moe\" or E)"
         ))),
-    }
     };
     let pattern = config.text(PATTERN, "")?;
     if let Some(value) = config.get(LAYER_TYPES).filter(|value| !is_off(value)) {
@@ -192,8 +198,50 @@ fn forward(
     x: ValueId,
     module: &str,
 ) -> Result<ValueId, ModelError> {
+    plain(b, s, x, s.intermediate, module)
+}
+
+/// A feed-forward of so many features.
+fn plain(b: &mut Builder<'_>, s: &Settings, x: ValueId, size: Size, module: &str) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("{module}.{name}");
-    let inner = b.projection(x, &at("up_proj"), [s.intermediate, s.hidden], s.feed_forward_bias)?;
+    let inner = b.projection(x, &at("up_proj"), [size, s.hidden], s.feed_forward_bias)?;
     let inner = s.activation.apply(b, inner, &at("act_fn"))?;
-    b.projection(inner, &at("down_proj"), [s.hidden, s.intermediate], s.feed_forward_bias)
+    b.projection(inner, &at("down_proj"), [s.hidden, size], s.feed_forward_bias)
+}
+
+/// The experts of layers with some: those of DeepSeek-V3 without gates.
+fn experts_of(config: &Config<'_>, s: &Settings) -> Result<Mixture, ModelError> {
+    // No layer need have any, so what is missing is not told.
+    let size = |key, default| config.size_or(key, Size::derived(default, key));
+    let inner = size("moe_intermediate_size", 7688)?;
+    let (count, taken) = (size(EXPERTS, 8)?, size("num_experts_per_tok", 2)?);
+    let mixture = Mixture::new(config, count, vec![taken; s.layers.value], inner)?;
+    let numbers = deepseek_v3::Numbers { groups: [1, 1], factor: 1.0, normalizes: true, ..deepseek_v3::Numbers::NONE };
+    let latent = config.optional_size(LATENT, None)?;
+    Ok(Mixture {
+        router: deepseek_v3::router(config, &mixture, &numbers)?,
+        activation_key: "mlp_hidden_act",
+        stored: Stored::Plain(["up_proj", "down_proj"]),
+        latent: latent.map(|size| Latent {
+            size: Size::derived(size, LATENT),
+            down: "fc1_latent_proj",
+            up: "fc2_latent_proj",
+        }),
+        ..mixture
+    })
+}
+
+/// Experts, and a feed-forward that all tokens take.
+fn mixture(
+    b: &mut Builder<'_>,
+    s: &Settings,
+    _: &mut Decoder,
+    x: ValueId,
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    let shared = b.config.size_or(SHARED, Size::derived(7688, SHARED))?;
+    let Some(mixture) = &s.experts else { unreachable!("the experts were read") };
+    let routed = mixture.apply(b, s, x, 0, module)?;
+    let common = plain(b, s, x, shared, &format!("{module}.shared_experts"))?;
+    b.add(routed, common, &format!("{module}.sum"))
 }

@@ -61,6 +61,9 @@ const OF_WHOLE: &[&str] = &[
 /// The same where the text model's configuration does not have them.
 const IF_ABSENT: &[&str] = &["dtype", "pad_token_id", "torch_dtype"];
 
+/// Types of models, and keys of their text models that the whole does not follow.
+const NOT_OF_WHOLE: &[(&str, &str)] = &[("gemma3", "final_logit_softcapping")];
+
 /// Whether the projection to the vocabulary has the weight of the embeddings.
 const TIED: &str = "tie_word_embeddings";
 
@@ -104,6 +107,9 @@ pub(super) fn take_text(
         (Some(value), Some(_)) => return error(format!("`{TEXT}` is {}, expected an object", brief(value))),
         (_, None) => return Ok(None),
     };
+    for (_, key) in NOT_OF_WHOLE.iter().filter(|(name, _)| *name == whole) {
+        text.remove(*key);
+    }
     let kind = text.get("model_type").and_then(Value::as_str).filter(|kind| *kind != whole);
     let kind = kind.or(known.map(|(_, usual)| *usual)).unwrap_or_default().to_owned();
     text.insert("model_type".to_owned(), kind.into());

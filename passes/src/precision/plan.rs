@@ -8,6 +8,7 @@ use planish_ir::{DType, Def, Graph, Node, NodeId, Op, ValueId};
 use super::kind::{Fact, Source, attention_bias, by_kind, follows, is_bounded, is_wide, looks_up, source, touches};
 use super::reason::{Kept, Reason, asked, evidence};
 use super::rebuild::ElementTypes;
+use super::routers::routers;
 use super::{HalfPrecision, Loss};
 use crate::QuantizedForm;
 use crate::legalize::reshaped;
@@ -90,6 +91,7 @@ pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, form: QuantizedForm
     let unfit = losses.iter().filter(|(_, loss)| loss.is_unfit(precision.half));
     let unfit: HashMap<ValueId, &Loss> = unfit.map(|(id, loss)| (*id, loss)).collect();
     let mut kept = HashSet::new();
+    let routers = routers(graph);
     let mut facts = Fact::of_inputs(graph);
     for (id, node) in graph.nodes() {
         let dtype = graph.ty(node.outputs[0]).dtype;
@@ -119,8 +121,9 @@ pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, form: QuantizedForm
             ty = Computes::Single;
             kept.insert(id);
         }
+        let of_router = || routers.get(&id).map(|experts| Reason::Router(experts.clone()));
         if ty == Computes::Half
-            && let Some(reason) = asked.or_else(|| evidence(graph, node, precision, &unfit, &facts))
+            && let Some(reason) = asked.or_else(|| evidence(graph, node, precision, &unfit, &facts)).or_else(of_router)
         {
             ty = Computes::Single;
             let overflows = match &reason {

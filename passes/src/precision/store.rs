@@ -8,6 +8,7 @@ use planish_ir::{DType, Def, Graph, Step, ValueId, Weight};
 
 use super::losses::Loss;
 use super::reason::{Kept, Reason, asked};
+use super::routers::routers;
 use super::{HalfPrecision, Halved};
 use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 
@@ -41,7 +42,7 @@ pub const STORE_HALF: Pass = Pass {
 const MIN_ELEMENTS: usize = 256;
 
 /// Rounds the weights of a float32 graph to half precision, which leaves their type. Weights that overflow or underflow,
-/// and those that were asked for, stay as they are.
+/// those of routers, and those that were asked for, stay as they are.
 ///
 /// # Errors
 /// When a rounded weight does not take the place of the weight.
@@ -56,6 +57,11 @@ pub(super) fn round_weights(
         if let Some(reason) = asked(graph, node, precision, &mut matched) {
             node.op.visit_operands(&mut |operand| drop(asked_for.insert(operand, reason.clone())));
         }
+    }
+    for (node, experts) in routers(graph) {
+        graph.node(node).op.visit_operands(&mut |operand| {
+            asked_for.entry(operand).or_insert_with(|| Reason::Router(experts.clone()));
+        });
     }
     let (mut rounded, mut kept) = (Vec::new(), Vec::new());
     for (id, value, weight) in graph.weights() {

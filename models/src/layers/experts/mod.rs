@@ -27,7 +27,11 @@ pub(crate) struct Mixture {
     /// The features inside of an expert.
     pub(crate) inner: Size,
     pub(crate) router: Router,
+    /// The key of the function of gates.
+    pub(crate) activation_key: &'static str,
     pub(crate) stored: Stored,
+    /// The features that experts take and give, where they are not those of the model.
+    pub(crate) latent: Option<Latent>,
     /// How gates and what they are multiplied with are changed.
     pub(crate) clamp: Option<Clamp>,
     /// Whether the inputs of experts are multiplied with the factors, not what they give.
@@ -44,6 +48,14 @@ pub(crate) struct Mixture {
 pub(crate) struct Clamp {
     pub(crate) alpha: f64,
     pub(crate) limit: f64,
+}
+
+/// Projections around experts, to so many features and back.
+#[derive(Clone, Copy)]
+pub(crate) struct Latent {
+    pub(crate) size: Size,
+    pub(crate) down: &'static str,
+    pub(crate) up: &'static str,
 }
 
 /// A feed-forward of the form of dense layers, added to what the experts give.
@@ -135,7 +147,9 @@ impl Mixture {
                 taken,
                 inner,
                 router: Router::SOFTMAX,
+                activation_key: "hidden_act",
                 stored: Stored::PROJECTIONS,
+                latent: None,
                 clamp: None,
                 scales_inputs: false,
                 shared: None,
@@ -159,9 +173,22 @@ impl Mixture {
         module: &str,
     ) -> Result<ValueId, ModelError> {
         let at = |name: &str| format!("{module}.{name}");
-        let (activation, factor) = function(b.config, s.activation)?;
         let [scores, indices] = self.route(b, s, x, layer, module)?;
-        let weights = self.stored.read(b, self, s.hidden, module)?;
+        let (x, features) = match self.latent {
+            Some(Latent { size, down, .. }) => {
+                (b.projection(x, &at(down), [size, s.hidden], s.feed_forward_bias)?, size)
+            }
+            None => (x, s.hidden),
+        };
+        let mut weights = self.stored.read(b, self, features, module)?;
+        let (activation, factor) = match (s.activation, weights.up) {
+            // The square is the product of two.
+            (Activation::SquaredRelu, None) => {
+                weights.up = Some(weights.gate);
+                (ops::Activation::Relu, None)
+            }
+            (activation, _) => function(b.config, self.activation_key, activation)?,
+        };
         let [gate_bias, up_bias, down_bias] = weights.biases.map_or([None; 3], |biases| biases.map(Some));
         let of = |x, indices, scores| Experts {
             x,
@@ -169,7 +196,7 @@ impl Mixture {
             scores,
             gate: weights.gate,
             down: weights.down,
-            up: Some(weights.up),
+            up: weights.up,
             gate_bias,
             up_bias,
             down_bias,
@@ -178,6 +205,10 @@ impl Mixture {
             limit: self.clamp.map(|clamp| Real(clamp.limit)),
             shift: self.clamp.map(|_| Real(1.0)),
         };
+        if let Some(Latent { size, up, .. }) = self.latent {
+            let routed = b.emit(of(x, indices, scores), &at("experts"))?;
+            return b.projection(routed, &at(up), [s.hidden, size], s.feed_forward_bias);
+        }
         if self.scales_inputs {
             let routed = self.of_scaled_inputs(b, x, [scores, indices], module, of)?;
             return self.with_shared(b, s, x, routed, module);
@@ -243,7 +274,11 @@ impl Mixture {
 }
 
 /// The function of gates, and the factor in its sigmoid.
-fn function(config: &Config<'_>, activation: Activation) -> Result<(ops::Activation, Option<Real>), ModelError> {
+fn function(
+    config: &Config<'_>,
+    key: &'static str,
+    activation: Activation,
+) -> Result<(ops::Activation, Option<Real>), ModelError> {
     const QUICK: f64 = 1.702;
     let plain = match activation {
         Activation::Unary(UnaryKind::Silu) => ops::Activation::Silu,
@@ -253,9 +288,9 @@ fn function(config: &Config<'_>, activation: Activation) -> Result<(ops::Activat
         Activation::Linear => ops::Activation::None,
         Activation::QuickGelu => return Ok((ops::Activation::Silu, Some(Real(QUICK)))),
         _ => {
-            let name = config.text("hidden_act", "")?;
+            let name = config.text(key, "")?;
             return Err(config.error(format!(
-                "`hidden_act` is \"{name}\", which is not supported in mixtures of experts: take silu, relu, linear, quick_gelu or \
+                "`{key}` is \"{name}\", which is not supported in mixtures of experts: take silu, relu, linear, quick_gelu or \
                  one of gelu"
             )));
         }

@@ -15,6 +15,9 @@ pub(crate) enum Stored {
     /// Each expert is a module `experts.N` with projections of these names; or, as transformers 5 has it, all are `experts` with
     /// packed tensors.
     Modules([&'static str; 3]),
+    /// Without gates: each expert is a module `experts.N` with projections of these names; or all are `experts` with a tensor of each
+    /// of these names, [experts, out, in].
+    Plain([&'static str; 2]),
     /// Two tensors: [experts, 2 * inner, hidden], gates first, and [experts, hidden, inner].
     Packed([&'static str; 2]),
     /// `experts.gate_up_proj`, [experts, hidden, 2 * inner], gates first, and `experts.down_proj`, [experts, inner, hidden]; with
@@ -28,7 +31,7 @@ pub(crate) enum Stored {
 /// The operands of an operator.
 pub(super) struct Weights {
     pub(super) gate: ValueId,
-    pub(super) up: ValueId,
+    pub(super) up: Option<ValueId>,
     pub(super) down: ValueId,
     pub(super) biases: Option<[ValueId; 3]>,
 }
@@ -63,7 +66,24 @@ impl Stored {
             Ok::<_, ModelError>([gate, up, down])
         };
         let mut biases = None;
+        let joined = |b: &mut Builder<'_>, part: Parts, shape, name: &str| part.joined(b, shape, &at(name));
+        if let Self::Plain([up, down]) = self {
+            let mut either =
+                |name: &str, [out, inner]: [Size; 2]| match b.tensors.contains(&at(&format!("experts.{name}"))) {
+                    true => Parts::packed(b, &at(&format!("experts.{name}")), [count, out, inner]),
+                    false => Parts::each(b, module, name, count, [out, inner]),
+                };
+            let (up, down) = (either(up, [inner, hidden])?, either(down, [hidden, inner])?);
+            let gate = joined(b, up, [count, inner, hidden], "experts.gate");
+            return Ok(Weights {
+                gate,
+                up: None,
+                down: joined(b, down, [count, hidden, inner], "experts.down"),
+                biases,
+            });
+        }
         let [gate, up, down] = match self {
+            Self::Plain(_) => unreachable!("experts without gates were read"),
             Self::Modules(names) if b.tensors.contains(&at(&format!("experts.0.{}.weight", names[0]))) => {
                 let shapes = [[inner, hidden], [inner, hidden], [hidden, inner]];
                 let [gate, up, down] = [0, 1, 2].map(|at: usize| (names[at], shapes[at]));
@@ -103,9 +123,9 @@ impl Stored {
             }
         };
         Ok(Weights {
-            gate: gate.joined(b, [count, inner, hidden], &at("experts.gate")),
-            up: up.joined(b, [count, inner, hidden], &at("experts.up")),
-            down: down.joined(b, [count, hidden, inner], &at("experts.down")),
+            gate: joined(b, gate, [count, inner, hidden], "experts.gate"),
+            up: Some(joined(b, up, [count, inner, hidden], "experts.up")),
+            down: joined(b, down, [count, hidden, inner], "experts.down"),
             biases,
         })
     }
