@@ -27,9 +27,9 @@ from multimodal_configs import TYPES as MULTIMODAL
 GENERATES = "ForCausalLM"
 HEADS = (GENERATES, "Model", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 # What the names of classes with heads begin with, where it is not that of the configuration.
-CLASSES = {"exaone": "Llama", "gemma4_text": "Gemma4", "internlm3": "Llama", "iquestcoder": "Llama", "llama4_text": "Llama4"}
+CLASSES = {"exaone": "Llama", "gemma3n_text": "Gemma3n", "gemma4_text": "Gemma4", "qwen3_5_moe_text": "Qwen3_5Moe", "qwen3_5_text": "Qwen3_5", "internlm3": "Llama", "iquestcoder": "Llama", "llama4_text": "Llama4"}
 # The names of classes without.
-MODELS = {"exaone": "LlamaModel", "internlm3": "LlamaModel", "llama4_text": "Llama4TextModel"}
+MODELS = {"exaone": "LlamaModel", "internlm3": "LlamaModel", "llama4_text": "Llama4TextModel", "gemma3n_text": "Gemma3nTextModel"}
 NEW_TOKENS = 2
 # The id that stands for an image.
 IMAGE = 1
@@ -42,7 +42,7 @@ class DecoderTrial(Trial):
 
     def loaded(self) -> torch.dtype:
         # These round the factors of embeddings to the element type that they are loaded in: by default that of the checkpoint.
-        return self.dtype if self.type_name in ("gemma3", "gemma4", "gemma4_text", "vaultgemma") else super().loaded()
+        return self.dtype if self.type_name in ("gemma3", "gemma3n_text", "gemma4", "gemma4_text", "vaultgemma") else super().loaded()
 
     @contextlib.contextmanager
     def computing(self, dtype: torch.dtype):

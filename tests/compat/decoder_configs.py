@@ -181,6 +181,29 @@ def biogpt(d: Draw) -> dict:
     )
 
 
+def gemma3n(d: Draw) -> dict:
+    config = d.llama()
+    layers, vectors = config["num_hidden_layers"] + 1, d.of(2, 3, 4)
+    kinds = [d.of("full_attention", "sliding_attention") for _ in range(layers)]
+    shared = d.randint(0, layers - 1)
+    if set(kinds[: layers - shared]) != set(kinds):
+        shared = 0
+    rope = dict(
+        full_attention=dict(rope_type="default", rope_theta=d.of(100.0, 1e6)),
+        sliding_attention=dict(rope_type="default", rope_theta=d.of(100.0, 10_000.0)),
+    )
+    del config["hidden_act"]
+    inner = config["intermediate_size"]
+    return config | dict(
+        num_hidden_layers=layers, layer_types=kinds, num_kv_shared_layers=shared, sliding_window=d.of(2, 3, 64),
+        hidden_size_per_layer_input=d.of(3, 5), vocab_size_per_layer_input=config["vocab_size"] - d.of(0, 3),
+        attention_bias=d.maybe(), hidden_activation=named_activation(d), final_logit_softcapping=d.of(5.0, 30.0),
+        rope_parameters=d.of(None, rope), intermediate_size=d.of(inner, [inner + n for n in range(layers)]),
+        altup_num_inputs=vectors, altup_active_idx=d.of(0, vectors - 1), altup_correct_scale=d.maybe(), laurel_rank=d.of(2, 5),
+        activation_sparsity_pattern=[d.of(0.0, 0.5, 0.95) for _ in range(layers)],
+    )  # fmt: skip
+
+
 def gemma4(d: Draw) -> dict:
     config = d.llama()
     layers, heads = config["num_hidden_layers"] + 1, config["num_attention_heads"]
@@ -357,6 +380,7 @@ TYPES = {
     "cwm": cwm,
     "exaone": exaone,
     "falcon": falcon,
+    "gemma3n_text": gemma3n,
     "gemma4_text": gemma4,
     "glm": glm,
     "gpt_bigcode": gpt_bigcode,

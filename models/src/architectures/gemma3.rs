@@ -3,7 +3,7 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::{gemma2, llama};
-use crate::layers::blocks::{self, Defaults, HeadNorms};
+use crate::layers::blocks::{self, Defaults, HeadNorms, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::rope::Layers;
 use crate::layers::windows::{self, Windows};
@@ -31,7 +31,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 };
 
 const BIDIRECTIONAL: &str = "use_bidirectional_attention";
-const LOCAL_THETA: &str = "rope_local_base_freq";
+pub(super) const LOCAL_THETA: &str = "rope_local_base_freq";
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let defaults = Defaults { vocab_size: 262_208, max_position_embeddings: Some(131_072), ..gemma2::DEFAULTS };
@@ -45,9 +45,14 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     // A token sees as many on either side as half of this, and itself.
     let window = if both_sides { window / 2 + 1 } else { window };
     s.windows = Windows::read(b.config, s.layers, Some(window), |layer| !(layer + 1).is_multiple_of(every))?;
+    ropes(&mut s);
+    s.both_sides = both_sides.then_some(BIDIRECTIONAL);
+    blocks::decoder(b, &s, task)
+}
+
+/// Sets the rotary embeddings of layers without windows and with.
+pub(super) fn ropes(s: &mut Settings) {
     s.rope = rope::Defaults { layers: Layers::Full, theta: 1e6, ..rope::Defaults::default() };
     let layers = Layers::Sliding { scaled: false };
     s.local_rope = Some(rope::Defaults { layers, theta_key: LOCAL_THETA, ..rope::Defaults::default() });
-    s.both_sides = both_sides.then_some(BIDIRECTIONAL);
-    blocks::decoder(b, &s, task)
 }

@@ -216,7 +216,13 @@ const MOST: usize = 1 << 16;
 /// Sets which layers share keys and values.
 fn shared(config: &Config<'_>, s: &mut Settings) -> Result<(), ModelError> {
     s.widens_shared = config.boolean("use_double_wide_mlp", false)?;
-    let Some(count) = count(config, SHARED)? else { return Ok(()) };
+    share(config, s, 0)
+}
+
+/// Sets which layers have no keys and values of their own, by how many these are.
+pub(super) fn share(config: &Config<'_>, s: &mut Settings, default: usize) -> Result<(), ModelError> {
+    let usual = Some(Size::derived(default, SHARED)).filter(|size| size.value > 0 && config.get(SHARED).is_none());
+    let Some(count) = count(config, SHARED)?.or(usual) else { return Ok(()) };
     let first = s.layers.value.saturating_sub(count.value);
     s.shares_from = Some(first);
     let windows = |layer: &usize| s.windows.of(*layer).is_some();

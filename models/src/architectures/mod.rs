@@ -37,6 +37,7 @@ pub(crate) mod flex_olmo;
 pub(crate) mod gemma;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
+pub(crate) mod gemma3n;
 pub(crate) mod gemma4;
 pub(crate) mod glm;
 pub(crate) mod glm4;
@@ -167,6 +168,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     gemma::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma3::ARCHITECTURE,
+    gemma3n::ARCHITECTURE,
     gemma4::ARCHITECTURE,
     glm::ARCHITECTURE,
     glm4::ARCHITECTURE,

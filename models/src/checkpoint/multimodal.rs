@@ -16,6 +16,7 @@ const TEXT: &str = "text_config";
 const TYPES: &[(&str, &str)] = &[
     ("aya_vision", "cohere2"),
     ("gemma3", "gemma3_text"),
+    ("gemma3n", "gemma3n_text"),
     ("gemma4", "gemma4_text"),
     ("idefics3", "llama"),
     ("internvl", "qwen2"),

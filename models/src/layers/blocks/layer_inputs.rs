@@ -1,6 +1,6 @@
 //! Vectors of tokens for each layer, as `transformers/models/gemma4` has them.
 
-use planish_ir::ops::{BinaryKind, Split};
+use planish_ir::ops::{BinaryKind, Select, Split};
 use planish_ir::{DType, Dim, Origin, ValueId, Weight};
 
 use super::forms::LayerInputs;
@@ -26,7 +26,15 @@ impl LayerInputs {
     ) -> Result<Vec<ValueId>, ModelError> {
         let Self { size, vocabulary } = self;
         let all = Size::derived(s.layers.value * size.value, "num_hidden_layers * hidden_size_per_layer_input");
-        let tokens = b.embedding(input_ids, TABLE, vocabulary, all)?;
+        let mut ids = input_ids;
+        if vocabulary.value < s.vocabulary.value {
+            // Ids without a row have the first one.
+            let rows = b.graph.add_scalar(&format!("{TABLE}.rows"), DType::I64, vocabulary.value as f64);
+            let zero = b.graph.add_scalar(&format!("{TABLE}.zero"), DType::I64, 0.0);
+            let condition = b.binary(BinaryKind::Greater, [rows, ids], &format!("{TABLE}.has_row"))?;
+            ids = b.emit(Select { condition, a: ids, b: zero }, &format!("{TABLE}.ids"))?;
+        }
+        let tokens = b.embedding(ids, TABLE, vocabulary, all)?;
         let scale = root(b, size, &format!("{TABLE}.weight"), &format!("{TABLE}.scale"));
         let tokens = b.binary(BinaryKind::Mul, [tokens, scale], &format!("{TABLE}.scaled"))?;
 

@@ -1,6 +1,7 @@
 //! The layers that Llama and related models share: attention with rotary embedding over projections to queries, keys and
 //! values, and a feed-forward, with norms around them. Decoders and encoders have the same.
 
+mod alternating;
 mod attention;
 pub(crate) mod feed_forward;
 mod forms;
@@ -11,6 +12,7 @@ mod settings;
 use planish_ir::ops::{Binary, BinaryKind, Embedding, Unary, UnaryKind};
 use planish_ir::{DType, Origin, ValueId};
 
+pub(crate) use self::alternating::Alternating;
 pub(crate) use self::forms::{
     Around, EmbeddingScale, Factor, FeedForward, Growth, HeadNorms, HeadWeights, LayerInputs, OutputGate, Places,
     Projections,
@@ -239,8 +241,13 @@ struct Blocks<'s, T> {
 impl<T: Text> Blocks<'_, T> {
     /// All layers, and the last norm.
     fn layers(&mut self, b: &mut Builder<'_>, mut x: ValueId) -> Result<ValueId, ModelError> {
-        for layer in 0..self.s.layers.value {
-            x = self.layer(b, x, layer)?;
+        match &self.s.alternating {
+            Some(alternating) => x = self.alternating_layers(b, x, alternating)?,
+            None => {
+                for layer in 0..self.s.layers.value {
+                    x = self.layer(b, x, layer)?;
+                }
+            }
         }
         self.s.names.final_norm.map_or(Ok(x), |norm| self.norm(b, x, norm))
     }

@@ -2,6 +2,7 @@
 
 use planish_ir::ValueId;
 
+use super::alternating::Alternating;
 use super::forms::{
     Around, EmbeddingScale, Factor, FeedForward, Growth, HeadNorms, LayerInputs, Names, OutputGate, Places, Projections,
 };
@@ -40,7 +41,7 @@ pub(crate) struct Defaults {
     /// Absent where the configuration does not bound the length of texts.
     pub(crate) max_position_embeddings: Option<usize>,
     pub(crate) hidden_size: usize,
-    /// Four times `hidden_size` where neither the configuration nor this says it.
+    /// Four times `hidden_size` where neither the configuration nor this says it; 0 where something else says it.
     pub(crate) intermediate_size: Option<usize>,
     /// 0 where something else says how many there are.
     pub(crate) num_hidden_layers: usize,
@@ -107,6 +108,8 @@ pub(crate) struct Settings {
     /// Whether the feed-forwards of these are twice as wide.
     pub(crate) widens_shared: bool,
     pub(crate) layer_inputs: Option<LayerInputs>,
+    /// How layers update several vectors of a token, where it has some.
+    pub(crate) alternating: Option<Alternating>,
     /// In a layer, the factor of what it gives.
     pub(crate) layer_factor: Option<&'static str>,
     pub(crate) activation: Activation,
@@ -225,6 +228,7 @@ impl Settings {
             position_source: Positions::Given,
             hidden,
             intermediate: match defaults.intermediate_size {
+                Some(0) => Size::derived(1, "intermediate_size"),
                 Some(default) => config.size("intermediate_size", default)?,
                 None => config.size_or("intermediate_size", Size::derived(4 * hidden.value, "4 * hidden_size"))?,
             },
@@ -239,6 +243,7 @@ impl Settings {
             shares_from: None,
             widens_shared: false,
             layer_inputs: None,
+            alternating: None,
             layer_factor: None,
             activation: match defaults.fixed_activation {
                 Some(activation) => activation,
