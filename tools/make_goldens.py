@@ -4,7 +4,7 @@
     make_goldens.py OUT [NAME...]
 
 OUT/NAME gets config.json, generation_config.json, model.safetensors and io.safetensors, as
-fixtures/goldens/README.md describes. Needs torch, transformers==5.23.0 (5.24.0 for STATES) and safetensors. The same
+fixtures/goldens/README.md describes. Needs torch, transformers==5.23.0 (5.24.0 for STATES and llama4) and safetensors. The same
 versions give the same bytes: seeds are fixed.
 
 To add a case, add a line to DECODERS, STATES, SEQ2SEQ or LABELS.
@@ -83,6 +83,12 @@ DECODERS = {
         "num_key_value_heads": 2, "num_experts": 4, "moe_topk": [1, 2], "head_dim": 8,
         "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 100.0, "factor": 1.0},
     }),
+    # Of its three layers, the first and the last attend in chunks, and the second is the one with experts.
+    "llama4": ("Llama4ForCausalLM", EXPERTS | {
+        "num_hidden_layers": 3, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 16, "intermediate_size_mlp": 40,
+        "num_local_experts": 4, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2, "no_rope_layer_interval": 2,
+        "attention_chunk_size": 4, "floor_scale": 3, "attn_scale": 0.3,
+    }),
     "opt": ("OPTForCausalLM", OPT),
     "opt-350m-like": ("OPTForCausalLM", OPT | {"do_layer_norm_before": False, "word_embed_proj_dim": 24}),
 }
@@ -99,21 +105,30 @@ DELTA = {
     "linear_value_head_dim": 8, "layer_types": ["linear_attention", "full_attention"],
 }
 
+ROUTED = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 20}
+
 # name -> (class of the model, configuration): decoders with states of a fixed size
 STATES = {
     "lfm2": ("Lfm2ForCausalLM", HYBRID | {
         "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "conv_L_cache": 4, "conv_bias": True,
         "block_multiple_of": 8,
     }),
+    "falcon-mamba": ("FalconMambaForCausalLM", MAMBA | {"state_size": 5, "time_step_rank": 3, "mixer_rms_eps": 1e-4, "use_bias": True}),
+    "lfm2-moe": ("Lfm2MoeForCausalLM", HYBRID | {
+        "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "conv_L_cache": 3, "num_dense_layers": 1,
+        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "routed_scaling_factor": 1.5,
+    }),
     "mamba": ("MambaForCausalLM", MAMBA | {"state_size": 5, "time_step_rank": 3}),
     "mamba2": ("Mamba2ForCausalLM", MAMBA | {
         "state_size": 6, "num_heads": 8, "head_dim": 6, "n_groups": 2, "chunk_size": 4, "time_step_limit": (0.0, 0.9),
     }),
     "qwen3-5": ("Qwen3_5ForCausalLM", HYBRID | DELTA),
-    "qwen3-next": ("Qwen3NextForCausalLM", HYBRID | DELTA | {
-        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 20,
-        "mlp_only_layers": [1],
+    "qwen3-5-moe": ("Qwen3_5MoeForCausalLM", {key: value for key, value in (HYBRID | DELTA | ROUTED).items() if key != "intermediate_size"} | {
+        "rope_parameters": {
+            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_interleaved": True, "mrope_section": [1, 1, 0],
+        },
     }),
+    "qwen3-next": ("Qwen3NextForCausalLM", HYBRID | DELTA | ROUTED | {"mlp_only_layers": [1]}),
     "bamba": ("BambaForCausalLM", HYBRID | MIXER | {"attn_layer_indices": [1], "time_step_limit": (0.0, float("inf"))}),
     "falcon-h1": ("FalconH1ForCausalLM", HYBRID | MIXER | {
         "mamba_d_ssm": 48, "num_hidden_layers": 1, "mamba_rms_norm": True, "key_multiplier": 0.5, "ssm_multipliers": [0.5, 1.5, 0.7, 1.2, 0.9],
@@ -175,8 +190,8 @@ LABELS = {
 SPREAD = {
     "gemma": 0.3, "gemma2": 0.05, "llama-dynamic": 0.2, "llama-yarn": 0.2, "phi3-longrope": 0.2, "qwen3": 0.2,
     "gpt-neox": 0.2, "gpt-neox-sequential": 0.3, "opt": 0.2, "opt-350m-like": 0.2, "marian": 0.3, "t5-gated-untied": 0.2,
-    "glm4-moe": 0.2, "dots1": 0.2, "ernie4-5-moe": 0.2, "flex-olmo": 0.2, "hunyuan-moe": 0.2, "bart-classify": 0.3, "bert-choice": 0.3,
-} | dict.fromkeys(STATES, 0.2) | {"qwen3-5": 0.1, "qwen3-next": 0.1}
+    "glm4-moe": 0.2, "dots1": 0.2, "ernie4-5-moe": 0.2, "llama4": 0.2, "flex-olmo": 0.2, "hunyuan-moe": 0.2, "bart-classify": 0.3, "bert-choice": 0.3,
+} | dict.fromkeys(STATES, 0.2) | {"qwen3-5": 0.1, "qwen3-5-moe": 0.1, "qwen3-next": 0.1}
 
 LENGTH, NEW, PROMPT = 9, 12, 9
 

@@ -42,7 +42,8 @@ WINDOWS = ("cohere2", "dots1", "exaone4", "gemma3", "gpt-oss", "olmo3")
 
 # Which cases have states of a fixed size.
 STATES = (
-    "bamba", "falcon-h1", "granitemoehybrid", "jamba", "lfm2", "mamba", "mamba2", "nemotron-h", "qwen3-5", "qwen3-next",
+    "bamba", "falcon-h1", "falcon-mamba", "granitemoehybrid", "jamba", "lfm2", "lfm2-moe", "mamba", "mamba2", "nemotron-h",
+    "qwen3-5", "qwen3-5-moe", "qwen3-next",
 )  # fmt: skip
 
 # Which cases planish refuses for the library, and what its error says: ALiBi has no longest text, and Gemma 4 has heads of two

@@ -63,6 +63,7 @@ KNOWN = {
     # Its keys are repeated for all heads of queries, and Optimum knows that they are shared.
     "falcon": "index: 1 Got: 2 Expected: 4",
     "falcon-h1": STATES,
+    "falcon-mamba": WITHOUT_HEADS,
     "gemma2": OWN_HEAD_SIZE,
     "gemma4": UNKNOWN,
     "glm4": SHARED_KEYS,
@@ -76,6 +77,7 @@ KNOWN = {
     # Its class for feature extraction passes no other inputs than those of BERT.
     "layoutlm": "Input bbox is required by model but not provided",
     "lfm2": STATES,
+    "lfm2-moe": UNKNOWN,
     "llama-dynamic": OWN_HEAD_SIZE,
     "llama-yarn": OWN_HEAD_SIZE,
     "mamba": WITHOUT_HEADS,
@@ -93,6 +95,7 @@ KNOWN = {
     "qwen2-moe": SHARED_KEYS,
     "qwen3": OWN_HEAD_SIZE,
     "qwen3-5": UNKNOWN,
+    "qwen3-5-moe": UNKNOWN,
     "qwen3-next": STATES,
     "starcoder2": SHARED_KEYS,
 }

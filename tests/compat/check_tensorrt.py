@@ -33,7 +33,8 @@ KNOWN = {
 ROUTED = {
     "fp16": ("ernie4-5-moe", "gpt-oss", "olmoe", "phimoe", "qwen3-moe"),
     "bf16": (
-        "deepseek-v2", "deepseek-v3", "dots1", "ernie4-5-moe", "glm4-moe", "gpt-oss", "phimoe", "qwen2-moe", "qwen3-moe",
+        "deepseek-v2", "deepseek-v3", "dots1", "ernie4-5-moe", "glm4-moe", "gpt-oss", "lfm2-moe", "llama4", "phimoe",
+        "qwen2-moe", "qwen3-moe",
     ),
 }  # fmt: skip
 for half, names in ROUTED.items():

@@ -6,16 +6,19 @@ use crate::generate::{artifact, generate, ids, list, stored};
 use crate::support::{golden, planish_compile, scratch};
 
 /// The goldens with such states.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 13] = [
     "bamba",
     "falcon-h1",
+    "falcon-mamba",
     "granitemoehybrid",
     "jamba",
     "lfm2",
+    "lfm2-moe",
     "mamba",
     "mamba2",
     "nemotron-h",
     "qwen3-5",
+    "qwen3-5-moe",
     "qwen3-next",
 ];
 

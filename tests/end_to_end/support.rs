@@ -141,7 +141,7 @@ pub(crate) fn planish_compile(model: &Path, folder: &Path, more: &[&str]) -> Don
 pub(crate) const ONNX_TARGETS: [&Target; 4] = [&ONNX, &ORT, &ORT_CUDA, &TRT];
 
 /// Goldens with linear attention whose form in ONNX is a Scan over the tokens, which some targets refuse.
-pub(crate) const SCANNED: [&str; 4] = ["jamba", "mamba", "qwen3-5", "qwen3-next"];
+pub(crate) const SCANNED: [&str; 6] = ["falcon-mamba", "jamba", "mamba", "qwen3-5", "qwen3-5-moe", "qwen3-next"];
 
 /// The targets whose graphs run on CPUs.
 pub(crate) const CPU_TARGETS: [&Target; 2] = [&ONNX, &ORT];

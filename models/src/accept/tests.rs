@@ -27,6 +27,8 @@ fn stand_in(architecture: &Architecture) -> TempDir {
     config["model_type"] = architecture.model_type.into();
     // Decoders have other numbers of these by default, which need not divide those of BERT.
     config["num_key_value_heads"] = 2.into();
+    // Gemma 3n has more of these by default than BERT has layers.
+    config["num_kv_shared_layers"] = 0.into();
     // ERNIE reads how many tasks there are where this is true.
     config["use_task_id"] = true.into();
     std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();

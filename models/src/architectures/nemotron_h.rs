@@ -10,7 +10,7 @@ use crate::layers::activation::Activation;
 use crate::layers::blocks::{self, Around, Defaults, FeedForward, Mixer, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Decoder, Positions};
-use crate::layers::experts::{Latent, Mixture, Stored};
+use crate::layers::experts::{Latent, Mixture, Shared, Stored};
 use crate::layers::state_space::{GatedNorm, StateSpace};
 use crate::{ModelError, Task};
 
@@ -104,9 +104,27 @@ const SHARED: &str = "moe_shared_expert_intermediate_size";
 const LAYER_TYPES: &str = "layers_block_type";
 const PATTERN: &str = "hybrid_override_pattern";
 
-const SPACE: Mixer = Mixer { module: "mixer", apply: space };
-const FORWARD: Mixer = Mixer { module: "mixer", apply: forward };
-const MIXTURE: Mixer = Mixer { module: "mixer", apply: mixture };
+/// What a layer is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Space,
+    Attention,
+    Forward,
+    Experts,
+}
+
+impl Kind {
+    /// What takes the place of attention.
+    fn mixer(self) -> Option<Mixer> {
+        const MODULE: &str = "mixer";
+        match self {
+            Kind::Attention => None,
+            Kind::Space => Some(Mixer { module: MODULE, apply: space }),
+            Kind::Forward => Some(Mixer { module: MODULE, apply: forward }),
+            Kind::Experts => Some(Mixer { module: MODULE, apply: mixture }),
+        }
+    }
+}
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(
@@ -130,23 +148,28 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     s.feed_forward = FeedForward::None;
     s.feed_forward_bias = b.config.boolean("mlp_bias", false)?;
     s.position_source = Positions::Unused;
-    s.mixers = mixers(b.config)?;
+    let kinds = kinds(b.config)?;
+    s.mixers = kinds.iter().map(|kind| kind.mixer()).collect();
     if let Some(given) = b.config.given_size(&["num_hidden_layers"])?.filter(|given| given.value != s.mixers.len()) {
         return Err(b.config.error(format!("{given}, but the list of what each layer is has {}", s.mixers.len())));
     }
     s.layers = Size::derived(s.mixers.len(), "the layers of the pattern");
-    s.experts = Some(experts_of(b.config, &s)?);
+    s.experts = match experts_of(b.config, &s) {
+        // What is said of experts that no layer has does not count.
+        Err(_) if !kinds.contains(&Kind::Experts) => None,
+        experts => Some(experts?),
+    };
     s.unrotated = vec![true; s.layers.value];
     blocks::decoder(b, &s, task)
 }
 
 /// What each layer is: as a list says, or a text with a letter for each.
-fn mixers(config: &Config<'_>) -> Result<Vec<Option<Mixer>>, ModelError> {
+fn kinds(config: &Config<'_>) -> Result<Vec<Kind>, ModelError> {
     let kind = |key: &str, name: &str| match name {
-        "linear_attention" | "mamba" | "M" => Ok(Some(SPACE)),
-        "full_attention" | "attention" | "*" => Ok(None),
-        "mlp" | "-" => Ok(Some(FORWARD)),
-        "moe" | "E" => Ok(Some(MIXTURE)),
+        "linear_attention" | "mamba" | "M" => Ok(Kind::Space),
+        "full_attention" | "attention" | "*" => Ok(Kind::Attention),
+        "mlp" | "-" => Ok(Kind::Forward),
+        "moe" | "E" => Ok(Kind::Experts),
         _ => Err(config.error(format!(
             "`{key}` has \"{name}\", expected a mixer of Mamba-2 (\"linear_attention\", \"mamba\" or M), attention \
              (\"full_attention\", \"attention\" or *), a feed-forward (\"mlp\" or -) or experts (\"moe\" or E)"
@@ -218,10 +241,12 @@ fn experts_of(config: &Config<'_>, s: &Settings) -> Result<Mixture, ModelError> 
     let mixture = Mixture::new(config, count, vec![taken; s.layers.value], inner)?;
     let numbers = deepseek_v3::Numbers { groups: [1, 1], factor: 1.0, normalizes: true, ..deepseek_v3::Numbers::NONE };
     let latent = config.optional_size(LATENT, None)?;
+    let shared = size(SHARED, 7688)?;
     Ok(Mixture {
         router: deepseek_v3::router(config, &mixture, &numbers)?,
         activation_key: "mlp_hidden_act",
         stored: Stored::Plain(["up_proj", "down_proj"]),
+        shared: Some(Shared::beside(shared)),
         latent: latent.map(|size| Latent {
             size: Size::derived(size, LATENT),
             down: "fc1_latent_proj",
@@ -239,9 +264,10 @@ fn mixture(
     x: ValueId,
     module: &str,
 ) -> Result<ValueId, ModelError> {
-    let shared = b.config.size_or(SHARED, Size::derived(7688, SHARED))?;
-    let Some(mixture) = &s.experts else { unreachable!("the experts were read") };
-    let routed = mixture.apply(b, s, x, 0, module)?;
-    let common = plain(b, s, x, shared, &format!("{module}.shared_experts"))?;
+    let (Some(mixture), Some(shared)) = (&s.experts, s.experts.as_ref().and_then(|mixture| mixture.shared)) else {
+        unreachable!("the experts were read")
+    };
+    let routed = mixture.routed(b, s, x, 0, module)?;
+    let common = plain(b, s, x, shared.inner, &format!("{module}.{}", shared.module))?;
     b.add(routed, common, &format!("{module}.sum"))
 }

@@ -26,6 +26,7 @@ mod heads;
 mod kinds_of_layers;
 mod labels;
 mod marian;
+mod multimodal;
 mod opt;
 mod quantized;
 mod refusals;

@@ -13,7 +13,7 @@ fn mixtures_of_experts() {
     for (model_type, key, value) in [
         ("minimax", "num_local_experts", json!(32)),
         ("bailing_moe", "num_experts", json!(16)),
-        ("afmoe", "num_experts_per_tok", json!(8)),
+        ("hy_v4", "num_experts_per_tok", json!(8)),
         ("longcat_flash", "n_routed_experts", json!(512)),
         ("ernie4_5_vl_moe", "moe_num_experts", json!(64)),
     ] {
@@ -46,7 +46,7 @@ fn an_architecture_that_is_not_there_has_a_route() {
     let refused = |model_type: &str| Draft::of("mistral").with("model_type", json!(model_type)).error(LENIENT);
     let route = ["torch.onnx.export", "optimum-cli export onnx", "`planish compile DIR/model.onnx`"];
     assert_says(&refused("mistral4"), &[&["the nearest name is mistral"], &route[..]].concat());
-    assert_says(&refused("qwen2_vl"), &[&["the nearest name is qwen2;"], &route[..]].concat());
+    assert_says(&refused("qwen2_audio"), &[&["the nearest name is qwen2;"], &route[..]].concat());
     let other = refused("rwkv");
     assert_says(&other, &route);
     assert!(!other.contains("nearest"), "{other}");

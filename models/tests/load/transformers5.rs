@@ -14,7 +14,18 @@ fn rope_parameters(draft: &Draft) -> Map<String, Value> {
 }
 
 /// Goldens of fewer layers than the pattern of windows has that their type has by default.
-const LISTED: &[&str] = &["cohere2", "exaone4", "gemma3", "granitemoehybrid", "lfm2", "olmo3", "qwen3-5", "qwen3-next"];
+const LISTED: &[&str] = &[
+    "cohere2",
+    "exaone4",
+    "gemma3",
+    "granitemoehybrid",
+    "lfm2",
+    "lfm2-moe",
+    "olmo3",
+    "qwen3-5",
+    "qwen3-5-moe",
+    "qwen3-next",
+];
 
 /// The goldens with a rotary embedding that all layers have.
 fn rotary() -> Vec<String> {

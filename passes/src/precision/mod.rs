@@ -1,13 +1,13 @@
 //! Precision: weights and arithmetic in float16 or bfloat16, and float32 only where range or a
 //! kernel demands it.
 
+mod choices;
 mod kind;
 mod losses;
 mod plan;
 mod reason;
 mod rebuild;
 mod report;
-mod routers;
 mod store;
 mod widen;
 
@@ -128,8 +128,9 @@ pub const HALVE: Pass = Pass {
               lookups, and the bias of an attention. (shared) Lookups in a table that another operator takes in \
               float32, so that a tied table stays one tensor. (weights) Operators with a weight that overflows, or \
               that underflows so much that its relative error exceeds four units of roundoff. (activations) Operators \
-              of which an operand or a result was observed to exceed the limit. (routers) Operators that choose the experts \
-              of tokens, from the products of routers on, as rounding would choose others. (asked) Operators that are to keep \
+              of which an operand or a result was observed to exceed the limit. (choices) Operators that give the numbers of a choice of the \
+              largest among at most 1024, from the last product on, such as the routers of experts: rounding would choose \
+              others. (asked) Operators that are to keep \
               float32 by their names. Inputs and outputs of the graph stay float32 too, unless the recipe's `io` is half. Values that the \
               graph has in the other half type, such as the slopes of ALiBi, are computed in float32. Norms always \
               compute their statistics in float32, and attention always computes its softmax in float32. Each value is \

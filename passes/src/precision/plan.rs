@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use planish_ir::handle::Handle;
 use planish_ir::{DType, Def, Graph, Node, NodeId, Op, ValueId};
 
+use super::choices::choices;
 use super::kind::{Fact, Source, attention_bias, by_kind, follows, is_bounded, is_wide, looks_up, source, touches};
 use super::reason::{Kept, Reason, asked, evidence};
 use super::rebuild::ElementTypes;
-use super::routers::routers;
 use super::{HalfPrecision, Loss};
 use crate::QuantizedForm;
 use crate::legalize::reshaped;
@@ -91,7 +91,7 @@ pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, form: QuantizedForm
     let unfit = losses.iter().filter(|(_, loss)| loss.is_unfit(precision.half));
     let unfit: HashMap<ValueId, &Loss> = unfit.map(|(id, loss)| (*id, loss)).collect();
     let mut kept = HashSet::new();
-    let routers = routers(graph);
+    let choices = choices(graph);
     let mut facts = Fact::of_inputs(graph);
     for (id, node) in graph.nodes() {
         let dtype = graph.ty(node.outputs[0]).dtype;
@@ -121,9 +121,9 @@ pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, form: QuantizedForm
             ty = Computes::Single;
             kept.insert(id);
         }
-        let of_router = || routers.get(&id).map(|experts| Reason::Router(experts.clone()));
+        let of_choice = || choices.get(&id).map(|chosen| Reason::Choice(chosen.clone()));
         if ty == Computes::Half
-            && let Some(reason) = asked.or_else(|| evidence(graph, node, precision, &unfit, &facts)).or_else(of_router)
+            && let Some(reason) = asked.or_else(|| evidence(graph, node, precision, &unfit, &facts)).or_else(of_choice)
         {
             ty = Computes::Single;
             let overflows = match &reason {

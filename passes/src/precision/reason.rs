@@ -65,8 +65,8 @@ pub(super) enum Reason {
     OtherHalf(DType),
     /// It passes through as it is.
     PassesThrough,
-    /// It chooses the experts of tokens, whose result this is.
-    Router(String),
+    /// It gives the numbers by which this is chosen.
+    Choice(String),
     /// It was asked for by this pattern.
     Asked(String),
 }
@@ -94,7 +94,7 @@ impl fmt::Display for Reason {
             Reason::Shared(weight) => write!(f, "its table `{weight}` stays one with that of an operator in float32"),
             Reason::OtherHalf(dtype) => write!(f, "the graph computes it in {dtype}, which is not the requested type"),
             Reason::PassesThrough => f.write_str("it passes through as it is"),
-            Reason::Router(experts) => write!(f, "it chooses the experts of `{experts}`"),
+            Reason::Choice(chosen) => write!(f, "`{chosen}` is chosen by it"),
             Reason::Asked(pattern) => write!(f, "asked for by `{pattern}`"),
         }
     }

@@ -6,9 +6,9 @@ use planish_ir::ops::Cast;
 use planish_ir::weight::WeightExpr;
 use planish_ir::{DType, Def, Graph, Step, ValueId, Weight};
 
+use super::choices::choices;
 use super::losses::Loss;
 use super::reason::{Kept, Reason, asked};
-use super::routers::routers;
 use super::{HalfPrecision, Halved};
 use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 
@@ -42,7 +42,7 @@ pub const STORE_HALF: Pass = Pass {
 const MIN_ELEMENTS: usize = 256;
 
 /// Rounds the weights of a float32 graph to half precision, which leaves their type. Weights that overflow or underflow,
-/// those of routers, and those that were asked for, stay as they are.
+/// those by which is chosen among few, and those that were asked for, stay as they are.
 ///
 /// # Errors
 /// When a rounded weight does not take the place of the weight.
@@ -58,9 +58,11 @@ pub(super) fn round_weights(
             node.op.visit_operands(&mut |operand| drop(asked_for.insert(operand, reason.clone())));
         }
     }
-    for (node, experts) in routers(graph) {
-        graph.node(node).op.visit_operands(&mut |operand| {
-            asked_for.entry(operand).or_insert_with(|| Reason::Router(experts.clone()));
+    let choices = choices(graph);
+    for (id, node) in graph.nodes() {
+        let Some(chosen) = choices.get(&id) else { continue };
+        node.op.visit_operands(&mut |operand| {
+            asked_for.entry(operand).or_insert_with(|| Reason::Choice(chosen.clone()));
         });
     }
     let (mut rounded, mut kept) = (Vec::new(), Vec::new());

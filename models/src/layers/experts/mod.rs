@@ -172,6 +172,19 @@ impl Mixture {
         layer: usize,
         module: &str,
     ) -> Result<ValueId, ModelError> {
+        let routed = self.routed(b, s, x, layer, module)?;
+        self.with_shared(b, s, x, routed, module)
+    }
+
+    /// The same without what all tokens take.
+    pub(crate) fn routed(
+        &self,
+        b: &mut Builder<'_>,
+        s: &Settings,
+        x: ValueId,
+        layer: usize,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
         let at = |name: &str| format!("{module}.{name}");
         let [scores, indices] = self.route(b, s, x, layer, module)?;
         let (x, features) = match self.latent {
@@ -210,14 +223,12 @@ impl Mixture {
             return b.projection(routed, &at(up), [s.hidden, size], s.feed_forward_bias);
         }
         if self.scales_inputs {
-            let routed = self.of_scaled_inputs(b, x, [scores, indices], module, of)?;
-            return self.with_shared(b, s, x, routed, module);
+            return self.of_scaled_inputs(b, x, [scores, indices], module, of);
         }
-        if self.shared.is_none() {
-            return b.emit(of(x, indices, scores), module);
+        match self.shared {
+            None => b.emit(of(x, indices, scores), module),
+            Some(_) => b.emit(of(x, indices, scores), &at("experts")),
         }
-        let routed = b.emit(of(x, indices, scores), &at("experts"))?;
-        self.with_shared(b, s, x, routed, module)
     }
 
     /// The sum of what the chosen experts give of the token times their factors.
