@@ -3,7 +3,7 @@
 
     check_decoders.py PLANISH [--configurations 12] [--seed 0] [--targets onnx,ort] [--only TYPE...] [--keep DIR]
 
-Configurations come from decoder_configs.py. A model that generates text runs on texts of several lengths, padded on the
+Configurations come from decoder_configs.py, mixture_configs.py, hybrid_configs.py and multimodal_configs.py. A model that generates text runs on texts of several lengths, padded on the
 left, and then on one more token of each with the cache that it gave. What comes out has to be what the saved checkpoint
 gives in float64 for each text alone, without padding and without a cache: within 1e-4 of the largest value. Heads that
 classify are checked as check_encoders.py does.

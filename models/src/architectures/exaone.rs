@@ -5,13 +5,14 @@ use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
-use crate::layers::rope;
+use crate::layers::{decoder, rope};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "exaone",
     class_prefix: "Exaone",
     base: "model",
+    tasks: decoder::WITHOUT_LABELS,
     other_bases: &["transformer"],
     renamed: &[
         ("embed_tokens.", "wte."),

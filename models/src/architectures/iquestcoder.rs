@@ -11,7 +11,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "iquestcoder",
     class_prefix: "IQuestCoder",
-    tasks: decoder::TASKS,
+    tasks: decoder::WITHOUT_LABELS,
     only: &[Only::Off("clip_qkv"), Only::Off("use_sliding_window")],
     // Of windows, which there are none of.
     irrelevant_keys: &["max_window_layers", "sliding_window"],

@@ -13,6 +13,7 @@ use crate::{ModelError, Task};
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "minimax_m2",
     class_prefix: "MiniMaxM2",
+    tasks: decoder::WITHOUT_LABELS,
     renamed: &[("block_sparse_moe.", "mlp.")],
     keys: &[
         decoder::KEYS,
