@@ -328,18 +328,6 @@ def vaultgemma(d: Draw) -> dict:
     )  # fmt: skip
 
 
-def youtu(d: Draw) -> dict:
-    config, turning = d.llama(), d.of(4, 8)
-    del config["head_dim"]
-    # The class makes the row of padding 0 when it has loaded a checkpoint.
-    return config | dict(
-        pad_token_id=None,
-        q_lora_rank=d.of(None, 7), kv_lora_rank=d.of(6, 9), qk_nope_head_dim=d.of(5, 8), qk_rope_head_dim=turning,
-        v_head_dim=d.of(5, 8), num_key_value_heads=config["num_attention_heads"], attention_bias=d.maybe(),
-        rope_interleave=d.maybe(), rope_parameters=d.rope(turning, config["max_position_embeddings"]),
-    )  # fmt: skip
-
-
 def olmo(d: Draw) -> dict:
     return layered(d.llama(), "") | dict(attention_bias=d.maybe(), clip_qkv=d.of(None, 0.5, 1.0))
 
@@ -401,5 +389,4 @@ TYPES = {
     "seed_oss": seed_oss,
     "vaultgemma": vaultgemma,
     "xglm": xglm,
-    "youtu": youtu,
 }

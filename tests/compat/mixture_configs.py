@@ -1,4 +1,4 @@
-"""Random small configurations of transformers' decoders with experts, which check_decoders.py tries."""
+"""Random small configurations of transformers' decoders with experts or latent attention, which check_decoders.py tries."""
 
 from decoder_configs import Draw, layered
 
@@ -143,6 +143,11 @@ def deepseek_v3(d: Draw) -> dict:
     return latent(d, deepseek(d)) | dict(first_k_dense_replace=d.randint(0, 2))
 
 
+def youtu(d: Draw) -> dict:
+    # The class makes the row of padding 0 when it has loaded a checkpoint.
+    return latent(d, d.llama()) | dict(pad_token_id=None)
+
+
 # Each type, and what draws a configuration of it.
 TYPES = {
     "afmoe": afmoe,
@@ -154,4 +159,5 @@ TYPES = {
     "llama4_text": llama4,
     "minimax_m2": minimax_m2,
     "solar_open": solar_open,
+    "youtu": youtu,
 }

@@ -1,7 +1,9 @@
 //! Hands out the tensors of a checkpoint by the names of the architecture's modules, and keeps a
 //! record of which were used.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod beside;
+
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -356,25 +358,6 @@ impl<'a> Tensors<'a> {
         };
         let all = self.checkpoint.tensor_names().filter(|name| is_of(name) || is_of(&bare(name).as_str()));
         self.used.extend(all.map(str::to_owned));
-    }
-
-    /// The modules beside the text model of a multimodal model, with how many tensors they have.
-    pub(crate) fn beside_text(&self) -> BTreeMap<&'a str, usize> {
-        let mut found = BTreeMap::new();
-        for name in self.checkpoint.tensor_names().filter(|name| !self.is_of_text(name)) {
-            let module = name.strip_prefix("model.").unwrap_or(name);
-            *found.entry(module.split('.').next().unwrap_or(module)).or_default() += 1;
-        }
-        found
-    }
-
-    /// Whether a tensor is of the model that is built, and not beside the text model of a multimodal model.
-    fn is_of_text(&self, name: &str) -> bool {
-        let is_known = |prefix: &&String| self.used.iter().any(|used| used.starts_with(prefix.as_str()));
-        let has_bases = self.checkpoint.whole().is_some() && self.prefixes.iter().any(|prefix| is_known(&prefix));
-        !has_bases
-            || self.used.contains(name)
-            || self.prefixes.iter().filter(is_known).any(|prefix| name.starts_with(prefix.as_str()))
     }
 
     /// Stored names that were not used and do not begin with one of `known` (prefixes
