@@ -4,18 +4,14 @@ use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use planish_artifact::Artifact;
 use planish_artifact::backend::{RuntimeSettings, lacks};
-use planish_data::tokenizer::TextTokenizer;
 use planish_runtimes::Runtime;
-use planish_runtimes::ort::use_huge_pages;
 
-use super::stream::TextStream;
-use super::{Chat, Generated, GenerationConfig, Length, Loading, Message, SearchOptions, Stop, check, load, search};
-
-/// So many new tokens are worth huge pages: each takes less time, and making the pages takes that of about a hundred.
-const MANY: usize = 256;
+use super::lines::{Content, Line};
+use super::reader::Reader;
+use super::{Generated, GenerationConfig, Loading, Message, SearchOptions, check, load};
 
 /// What is continued.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +31,7 @@ pub struct GenerateOptions {
     pub config: GenerationConfig,
     /// What the system says before the first message of each conversation, for [`Prompts::Messages`].
     pub system: Option<String>,
-    /// The seed of draws: prompt number n, from 0 on, draws with the seed plus n.
+    /// The seed of draws: continuation number n of all prompts, from 0 on, draws with the seed plus n.
     pub seed: u64,
     /// Whether keys and values of tokens are kept; else each step computes all tokens again.
     pub caching: bool,
@@ -80,13 +76,28 @@ impl GenerateOptions {
 /// A part of a continuation that is certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// The place of its prompt.
-    pub prompt: usize,
+    /// The place of its continuation among all.
+    pub continuation: usize,
     /// A token; absent for text that the last token leaves.
     pub id: Option<i64>,
     /// What is new of the text: nothing while a character is incomplete, while it may be the beginning of a string that stops
     /// the text, and where prompts are ids.
     pub text: &'a str,
+}
+
+impl Prompts {
+    /// A line for each, with the settings of all.
+    fn lines(&self, options: &GenerateOptions) -> Vec<Line> {
+        let contents: Vec<Content> = match self {
+            Self::Texts(texts) => texts.iter().cloned().map(Content::Text).collect(),
+            Self::Messages(messages) => messages
+                .iter()
+                .map(|text| Content::Messages([options.beginning(), vec![Message::user(text)]].concat()))
+                .collect(),
+            Self::Ids(ids) => ids.iter().cloned().map(Content::Ids).collect(),
+        };
+        contents.into_iter().map(Line::of).collect()
+    }
 }
 
 /// Is told of each piece as soon as it is certain, and says whether the continuation goes on.
@@ -126,47 +137,19 @@ pub fn generate(
     artifact: &Artifact,
     prompts: &Prompts,
     options: &GenerateOptions,
-    mut on_piece: Option<OnPiece<'_>>,
+    on_piece: Option<OnPiece<'_>>,
 ) -> Result<Generated> {
+    let lines = prompts.lines(options);
     let (runtime, searched) = ready(artifact, options)?;
-    let (ids, tokenizer) = ids(artifact, prompts, options)?;
-    let ends = &options.config.stop_strings;
-    if tokenizer.is_none() && !ends.is_empty() {
-        bail!(
-            "prompts of token ids have no text that could end with a string of stop_strings; give --prompt, or leave \
-             generation_config.json out with --set generation_config=false"
-        );
-    }
+    let mut reader = Reader::new(artifact, options);
+    let rows = lines.iter().enumerate().map(|(n, line)| reader.row(line, &searched, n)).collect::<Result<Vec<_>>>()?;
+    let ids: Vec<Vec<i64>> = rows.iter().map(|row| row.request.ids.clone()).collect();
     check(artifact, runtime.as_ref(), &ids, &searched.search)?;
     let start = Instant::now();
     let mut model = load(artifact, runtime.as_ref(), options.loading())?;
     let loading = start.elapsed();
-    let one = |_: &Vec<i64>| tokenizer.as_ref().map(|tokenizer| TextStream::new(tokenizer, ends));
-    let mut streams: Vec<_> = ids.iter().map(one).collect();
-    let mut is_first = matches!(searched.length, Length::New(tokens) if tokens.get() >= MANY);
-    let mut told = |prompt: usize, id: i64| {
-        if std::mem::take(&mut is_first) {
-            use_huge_pages();
-        }
-        let pushed = streams[prompt].as_mut().map(|stream| stream.push(id)).transpose()?;
-        let (text, flow) = pushed.unwrap_or((String::new(), ControlFlow::Continue(())));
-        let asked = match &mut on_piece {
-            Some(on_piece) => on_piece(Piece { prompt, id: Some(id), text: &text })?,
-            None => ControlFlow::Continue(()),
-        };
-        Ok(if asked.is_break() && flow.is_continue() { ControlFlow::Break(Stop::Interrupted) } else { flow })
-    };
-    let mut generated = search(model.as_mut(), &ids, &searched, &mut told)?;
+    let mut generated = reader.generate(model.as_mut(), &rows, &searched, on_piece)?;
     generated.loading = Some(loading);
-    let continuations = generated.continuations.iter_mut().zip(streams).enumerate();
-    for (prompt, (continuation, stream)) in continuations {
-        let Some((tokenizer, stream)) = tokenizer.as_ref().zip(stream) else { continue };
-        let (text, rest) = stream.finish(tokenizer.decode(&continuation.ids)?);
-        if let Some(on_piece) = on_piece.as_mut().filter(|_| !rest.is_empty()) {
-            let _ = on_piece(Piece { prompt, id: None, text: &rest })?;
-        }
-        continuation.text = Some(text);
-    }
     Ok(generated)
 }
 
@@ -177,28 +160,4 @@ pub(crate) fn ready(artifact: &Artifact, options: &GenerateOptions) -> Result<(B
         Some(problem) => Err(problem.into()),
         None => Ok((runtime, options.config.options(options.seed)?)),
     }
-}
-
-/// The ids of prompts, and the tokenizer if they are texts.
-fn ids(
-    artifact: &Artifact,
-    prompts: &Prompts,
-    options: &GenerateOptions,
-) -> Result<(Vec<Vec<i64>>, Option<TextTokenizer>)> {
-    let (texts, wrapped) = match prompts {
-        Prompts::Ids(ids) => return Ok((ids.clone(), None)),
-        Prompts::Texts(texts) => (texts, false),
-        Prompts::Messages(messages) => (messages, true),
-    };
-    let tokenizer = TextTokenizer::open(&artifact.folder)?;
-    let chat = wrapped.then(|| Chat::open(&artifact.folder)).transpose()?;
-    let encode = |text: &String| match &chat {
-        Some(chat) => {
-            let messages = [options.beginning(), vec![Message::user(text)]].concat();
-            tokenizer.encode(&chat.conversation(&messages)?, true)
-        }
-        None => tokenizer.encode(text, false),
-    };
-    let ids = texts.iter().map(encode).collect::<Result<_>>()?;
-    Ok((ids, Some(tokenizer)))
 }

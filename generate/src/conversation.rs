@@ -1,5 +1,6 @@
 //! A conversation with a decoder: turns of a user and of the model, whose keys and values are kept from turn to turn.
 
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,9 @@ impl Conversation {
                 beams.width
             );
         }
+        if searched.continuations != NonZeroUsize::MIN {
+            bail!("a conversation goes on from one answer, and `num_return_sequences` is {}", searched.continuations);
+        }
         let (tokenizer, chat) = (TextTokenizer::open(&artifact.folder)?, Chat::open(&artifact.folder)?);
         // Any prompt does: those of turns are checked when they come.
         check(artifact, runtime.as_ref(), &[vec![0]], &searched.search)?;
@@ -111,7 +115,7 @@ impl Conversation {
         let mut stream = TextStream::new(&self.tokenizer, &self.stop_strings);
         let mut told = |_: usize, id: i64| {
             let (text, flow) = stream.push(id)?;
-            let asked = on_piece(Piece { prompt: 0, id: Some(id), text: &text })?;
+            let asked = on_piece(Piece { continuation: 0, id: Some(id), text: &text })?;
             Ok(if asked.is_break() && flow.is_continue() { ControlFlow::Break(Stop::Interrupted) } else { flow })
         };
         let mut generated = resume(self.model.as_mut(), &prompt, &self.searched, &mut told)?;
@@ -119,14 +123,12 @@ impl Conversation {
         if let Some(continuation) = generated.continuations.first_mut() {
             let (text, rest) = stream.finish(self.tokenizer.decode(&continuation.ids)?);
             if !rest.is_empty() {
-                let _ = on_piece(Piece { prompt: 0, id: None, text: &rest })?;
+                let _ = on_piece(Piece { continuation: 0, id: None, text: &rest })?;
             }
             self.messages.push(Message::assistant(&text));
             continuation.text = Some(text);
         }
-        if let Search::Sample(sampling) = &mut self.searched.search {
-            sampling.seed = sampling.seed.wrapping_add(1);
-        }
+        self.searched.seed = self.searched.seed.wrapping_add(1);
         Ok(Answer { generated, left_out })
     }
 

@@ -16,12 +16,16 @@ mod config;
 mod conversation;
 mod decoder;
 mod encoder_decoder;
+mod lines;
 mod lookup;
 mod model;
 mod processors;
+mod reader;
 mod sample;
 mod single;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod top_k;
 
 use std::num::NonZeroUsize;
@@ -36,6 +40,7 @@ pub use beams::{Beams, EarlyStopping, MOST_BEAMS};
 pub use chat::{Chat, Message};
 pub use config::GenerationConfig;
 pub use conversation::{Answer, Conversation};
+pub use lines::{BatchBound, Content, Done, Line, generate_lines};
 pub use lookup::{LOOKUP, Lookups, PromptLookup};
 pub use model::prompt_vocabulary;
 pub use model::{LanguageModel, Loading, Scores, check, load};
@@ -54,6 +59,55 @@ pub struct SearchOptions {
     pub search: Search,
     /// What changes scores before that.
     pub processors: Processors,
+    /// How many continuations each prompt gets: more than one are drawn, or are the best of as many beams at least.
+    pub continuations: NonZeroUsize,
+    /// The seed of draws: continuation number n of all prompts, from 0 on, draws what it would draw alone with the seed plus n.
+    pub seed: u64,
+}
+
+impl Default for SearchOptions {
+    /// A greedy search for one token.
+    fn default() -> Self {
+        Self {
+            length: Length::New(NonZeroUsize::MIN),
+            end_tokens: Vec::new(),
+            search: Search::Greedy,
+            processors: Processors::default(),
+            continuations: NonZeroUsize::MIN,
+            seed: 0,
+        }
+    }
+}
+
+impl SearchOptions {
+    /// How many rows a prompt becomes.
+    fn rows(&self) -> usize {
+        match &self.search {
+            Search::Beams(beams) => beams.width.get(),
+            _ => self.continuations.get(),
+        }
+    }
+
+    /// Of how many tokens a beam goes on with one at least, as the others may be those that end it.
+    fn fewest(&self) -> usize {
+        self.end_tokens.len().max(1) + 1
+    }
+
+    /// A prompt of the length of all, with this seed.
+    fn request(&self, ids: &[i64], seed: u64) -> Request {
+        Request { ids: ids.to_vec(), length: self.length, seed }
+    }
+}
+
+/// A prompt, and what it has of its own in a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Its token ids.
+    pub ids: Vec<i64>,
+    /// The length of its continuations, in place of that of all.
+    pub length: Length,
+    /// The seed of its first continuation. Its n-th one draws with this plus n, whatever other prompts there are.
+    pub seed: u64,
 }
 
 /// How long a text may get, in tokens.
@@ -107,7 +161,7 @@ pub enum Stop {
 /// The continuations of all prompts, in their order, and how long they took.
 #[derive(Clone, Debug)]
 pub struct Generated {
-    /// One for each prompt.
+    /// As many as are asked for of the first prompt, then of the next one; of beams the best comes first.
     pub continuations: Vec<Continuation>,
     /// The tokens of all prompts, without padding.
     pub prompt_tokens: usize,
@@ -132,8 +186,8 @@ impl Generated {
         self.continuations.iter().map(|continuation| continuation.ids.len()).sum()
     }
 
-    /// The new tokens of all prompts in a second of decoding. The first token of each prompt does not count, because reading
-    /// the prompt gives it; absent where there are no others.
+    /// The new tokens of all prompts in a second of decoding. The first token of each continuation does not count, because
+    /// reading the prompt gives it; absent where there are no others.
     #[must_use]
     pub fn tokens_per_second(&self) -> Option<f64> {
         let first = self.continuations.iter().filter(|continuation| !continuation.ids.is_empty()).count();
@@ -151,12 +205,12 @@ fn per_second(tokens: usize, time: Duration) -> Option<f64> {
     (tokens > 0 && !time.is_zero()).then(|| tokens as f64 / time.as_secs_f64())
 }
 
-/// Is told of each token of a continuation: the place of its prompt, and its id. It says whether the continuation goes on, or
-/// why it ends with this token.
+/// Is told of each token of a continuation: the place of the continuation among all, and the id. It says whether the
+/// continuation goes on, or why it ends with this token.
 pub type OnToken<'a> = &'a mut dyn FnMut(usize, i64) -> Result<ControlFlow<Stop>>;
 
-/// Continues prompts, all in one batch: shorter ones are padded, which changes nothing but rounding.
-/// `on_token` gets the place of a prompt and each id of its continuation, in order, as soon as it is
+/// Continues prompts, all in one batch: shorter ones are padded, which changes nothing but rounding. Each prompt is read once,
+/// however many continuations it gets. `on_token` gets the place of a continuation and each of its ids, in order, as soon as it is
 /// certain, and may end that continuation with it; with beams nothing is certain before all is done, and the first token took
 /// as long.
 ///
@@ -169,7 +223,28 @@ pub fn search(
     options: &SearchOptions,
     on_token: OnToken<'_>,
 ) -> Result<Generated> {
-    search_from(model, prompts, options, on_token, |model| Ok((model.start(prompts)?, 0)))
+    let seeds = (0u64..).map(|n| options.seed.wrapping_add(n.wrapping_mul(options.continuations.get() as u64)));
+    let requests: Vec<Request> = prompts.iter().zip(seeds).map(|(ids, seed)| options.request(ids, seed)).collect();
+    search_each(model, &requests, options, on_token, None)
+}
+
+/// Says of the place of a prompt and the new ids of a beam whether a string in their text ends it.
+pub type Ends<'a> = &'a dyn Fn(usize, &[i64]) -> Result<bool>;
+
+/// Continues prompts as [`search`] does, each with a length and a seed of its own. `ends` ends beams; what is not a beam ends where
+/// `on_token` says so.
+///
+/// # Errors
+/// As that.
+pub fn search_each(
+    model: &mut dyn LanguageModel,
+    requests: &[Request],
+    options: &SearchOptions,
+    on_token: OnToken<'_>,
+    ends: Option<Ends<'_>>,
+) -> Result<Generated> {
+    let prompts: Vec<Vec<i64>> = requests.iter().map(|request| request.ids.clone()).collect();
+    search_from(model, requests, options, (on_token, ends), |model| Ok((model.start(&prompts)?, 0)))
 }
 
 /// Continues one prompt as [`search`] does. What it shares with the text that the model has read before is not read again.
@@ -182,31 +257,33 @@ pub fn resume(
     options: &SearchOptions,
     on_token: OnToken<'_>,
 ) -> Result<Generated> {
-    search_from(model, &[prompt.to_vec()], options, on_token, |model| model.resume(prompt))
+    search_from(model, &[options.request(prompt, options.seed)], options, (on_token, None), |model| {
+        model.resume(prompt)
+    })
 }
 
 /// The search of prompts that `read` reads; it returns how many tokens it found read.
 fn search_from(
     model: &mut dyn LanguageModel,
-    prompts: &[Vec<i64>],
+    requests: &[Request],
     options: &SearchOptions,
-    on_token: OnToken<'_>,
+    (on_token, ends): (OnToken<'_>, Option<Ends<'_>>),
     read: impl FnOnce(&mut dyn LanguageModel) -> Result<(Scores, usize)>,
 ) -> Result<Generated> {
-    if prompts.is_empty() {
+    if requests.is_empty() {
         bail!("there is no prompt to continue");
     }
     options.processors.check(model.vocabulary())?;
-    let known = prompts.iter().map(|prompt| Prompt::new(model, prompt, options)).collect::<Result<Vec<_>>>()?;
+    let known = requests.iter().map(|request| Prompt::new(model, request)).collect::<Result<Vec<_>>>()?;
     let start = Instant::now();
     let (scores, cached_tokens) = read(model)?;
     let prompt = start.elapsed();
     let mut first = None;
-    let mut chosen = |prompt, id| {
+    let mut chosen = |continuation, id| {
         first.get_or_insert_with(|| start.elapsed());
-        on_token(prompt, id)
+        on_token(continuation, id)
     };
-    let started = Started { model, scores, prompts: &known, options, on_token: &mut chosen };
+    let started = Started { model, scores, prompts: &known, options, on_token: &mut chosen, ends };
     let mut lookups = None;
     let continuations = match &options.search {
         Search::Greedy => single::search(started, None)?,
@@ -219,7 +296,7 @@ fn search_from(
         Search::Beams(beams) => beams.search(started)?,
     };
     let total = start.elapsed();
-    let prompt_tokens = prompts.iter().map(Vec::len).sum();
+    let prompt_tokens = requests.iter().map(|request| request.ids.len()).sum();
     let first_token = first.unwrap_or(total);
     Ok(Generated { continuations, prompt_tokens, cached_tokens, loading: None, prompt, first_token, total, lookups })
 }
@@ -232,6 +309,7 @@ struct Started<'a> {
     prompts: &'a [Prompt],
     options: &'a SearchOptions,
     on_token: OnToken<'a>,
+    ends: Option<Ends<'a>>,
 }
 
 /// The error where no token is possible.
@@ -241,16 +319,21 @@ fn nothing_follows() -> Error {
 
 /// What is known of a prompt's text before it is generated.
 struct Prompt {
-    /// What it begins with.
+    /// The prompt's own ids.
+    ids: Vec<i64>,
+    /// What the text begins with.
     beginning: Vec<i64>,
     limit: Limit,
+    /// Of its first continuation.
+    seed: u64,
 }
 
 impl Prompt {
-    fn new(model: &dyn LanguageModel, prompt: &[i64], options: &SearchOptions) -> Result<Self> {
-        let room = model.room(prompt)?;
-        let beginning = model.beginning(prompt);
-        let wanted = match options.length {
+    fn new(model: &dyn LanguageModel, request: &Request) -> Result<Self> {
+        let Request { ids, length, seed } = request;
+        let room = model.room(ids)?;
+        let beginning = model.beginning(ids);
+        let wanted = match *length {
             Length::New(tokens) => tokens.get(),
             Length::Total(length) if length > beginning.len() => length - beginning.len(),
             Length::Total(length) => bail!(
@@ -263,12 +346,13 @@ impl Prompt {
             true => Limit { tokens: room, stop: Stop::Context },
             false => Limit { tokens: wanted, stop: Stop::MaxNewTokens },
         };
-        Ok(Self { beginning, limit })
+        Ok(Self { ids: ids.clone(), beginning, limit, seed: *seed })
     }
 
     /// The text with these new tokens.
     fn sequence<'a>(&'a self, new: &'a [i64], options: &'a SearchOptions) -> Sequence<'a> {
-        Sequence { beginning: &self.beginning, new, limit: self.limit.tokens, end_tokens: &options.end_tokens }
+        let Self { ids, beginning, limit, .. } = self;
+        Sequence { prompt: ids, beginning, new, limit: limit.tokens, end_tokens: &options.end_tokens }
     }
 }
 

@@ -66,7 +66,7 @@ impl PromptLookup {
 
     /// Continues a prompt by the likeliest token each time.
     pub(super) fn search(&self, started: Started<'_>) -> Result<(Vec<Continuation>, Lookups)> {
-        let Started { model, mut scores, prompts, options, on_token } = started;
+        let Started { model, mut scores, prompts, options, on_token, .. } = started;
         check(prompts.len())?;
         let prompt = &prompts[0];
         let mut continuation = Continuation { ids: Vec::new(), stop: prompt.limit.stop, text: None };

@@ -300,6 +300,12 @@ impl Scores {
         Ok(Self { on_device: None, rows: rows.into(), vocabulary })
     }
 
+    /// Those of rows, [rows, vocabulary].
+    #[cfg(test)]
+    pub(super) fn of_rows(rows: Vec<f32>, vocabulary: usize) -> Self {
+        Self { on_device: None, rows: rows.into(), vocabulary }
+    }
+
     /// How many rows there are.
     #[must_use]
     pub fn rows(&self) -> usize {

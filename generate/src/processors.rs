@@ -9,11 +9,20 @@ use anyhow::{Result, bail};
 /// make its score negative infinity. They apply in the order of the fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Processors {
+    /// Multiplies scores above 0 of tokens that the prompt has, and divides those below, with this; 1 changes nothing
+    /// (`EncoderRepetitionPenaltyLogitsProcessor` of the transformers library).
+    pub encoder_repetition_penalty: f32,
     /// Divides scores above 0 of tokens that the text has, and multiplies those below, with this
     /// (Keskar et al. 2019); 1 changes nothing.
     pub repetition_penalty: f32,
+    /// Is subtracted from the score of a token for each time that it was generated (the API of OpenAI); the prompt does not count.
+    pub frequency_penalty: f32,
+    /// Is subtracted from the scores of tokens that were generated, however often.
+    pub presence_penalty: f32,
     /// No sequence of so many tokens is in the text twice.
     pub no_repeat_ngram_size: Option<NonZeroUsize>,
+    /// No sequence of so many tokens that is in the prompt is in the text.
+    pub encoder_no_repeat_ngram_size: Option<NonZeroUsize>,
     /// Sequences that the text never gets. One of a single end token does not count.
     pub bad_words: Vec<Vec<i64>>,
     /// A shorter text does not end.
@@ -35,8 +44,12 @@ pub struct Processors {
 impl Default for Processors {
     fn default() -> Self {
         Self {
+            encoder_repetition_penalty: 1.0,
             repetition_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
             no_repeat_ngram_size: None,
+            encoder_no_repeat_ngram_size: None,
             bad_words: Vec::new(),
             min_length: 0,
             min_new_tokens: 0,
@@ -52,7 +65,9 @@ impl Default for Processors {
 /// A text that is to be continued, as ids.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequence<'a> {
-    /// What it begins with.
+    /// The prompt: what a decoder's text begins with, and what the encoder of an encoder-decoder reads.
+    pub prompt: &'a [i64],
+    /// What the text begins with.
     pub beginning: &'a [i64],
     /// What was generated.
     pub new: &'a [i64],
@@ -108,9 +123,12 @@ impl Processors {
 
     fn apply(&self, scores: &mut [f32], text: Sequence<'_>) {
         let ids = [text.beginning, text.new].concat();
-        self.penalize_repetition(scores, &ids);
-        if let Some(size) = self.no_repeat_ngram_size {
-            let (known, same) = (ids.windows(size.get()), &ids[(ids.len() + 1).saturating_sub(size.get())..]);
+        penalize_repetition(scores, text.prompt, self.encoder_repetition_penalty.recip());
+        penalize_repetition(scores, &ids, self.repetition_penalty);
+        self.penalize_generated(scores, text.new);
+        for (size, of) in [(self.no_repeat_ngram_size, &ids[..]), (self.encoder_no_repeat_ngram_size, text.prompt)] {
+            let Some(size) = size else { continue };
+            let (known, same) = (of.windows(size.get()), &ids[(ids.len() + 1).saturating_sub(size.get())..]);
             for ngram in known {
                 if let Some((next, _)) = ngram.split_last().filter(|(_, before)| *before == same) {
                     forbid(scores, *next);
@@ -138,17 +156,32 @@ impl Processors {
         }
     }
 
-    fn penalize_repetition(&self, scores: &mut [f32], ids: &[i64]) {
-        if self.repetition_penalty == 1.0 {
+    /// Subtracts the penalties of tokens that were generated.
+    fn penalize_generated(&self, scores: &mut [f32], new: &[i64]) {
+        if (self.frequency_penalty, self.presence_penalty) == (0.0, 0.0) {
             return;
         }
-        let mut ids = ids.to_vec();
+        let mut ids = new.to_vec();
         ids.sort_unstable();
-        ids.dedup();
-        for id in ids {
-            if let Some(score) = score(scores, id) {
-                *score = if *score < 0.0 { *score * self.repetition_penalty } else { *score / self.repetition_penalty };
+        for same in ids.chunk_by(|a, b| a == b) {
+            if let Some(score) = score(scores, same[0]) {
+                *score -= self.frequency_penalty * same.len() as f32 + self.presence_penalty;
             }
+        }
+    }
+}
+
+/// Makes tokens less likely that are among these ids: scores above 0 are divided by the penalty, and those below multiplied.
+fn penalize_repetition(scores: &mut [f32], ids: &[i64], penalty: f32) {
+    if penalty == 1.0 {
+        return;
+    }
+    let mut ids = ids.to_vec();
+    ids.sort_unstable();
+    ids.dedup();
+    for id in ids {
+        if let Some(score) = score(scores, id) {
+            *score = if *score < 0.0 { *score * penalty } else { *score / penalty };
         }
     }
 }
@@ -181,7 +214,7 @@ mod tests {
 
     /// Scores 1 to 5 of five tokens, processed; 4 ends, and the text gets at most 3 new tokens.
     fn processed(processors: Processors, beginning: &[i64], new: &[i64]) -> Vec<f32> {
-        let text = Sequence { beginning, new, limit: 3, end_tokens: &[4] };
+        let text = Sequence { prompt: beginning, beginning, new, limit: 3, end_tokens: &[4] };
         processors.processed(&[1.0, 2.0, 3.0, 4.0, 5.0], text).into_owned()
     }
 
@@ -189,8 +222,43 @@ mod tests {
     fn repetition_makes_tokens_of_the_text_less_likely_once() {
         let processors = Processors { repetition_penalty: 2.0, ..Processors::default() };
         assert_eq!(processed(processors.clone(), &[1, 1], &[3]), [1.0, 1.0, 3.0, 2.0, 5.0]);
-        let text = Sequence { beginning: &[0, 1], new: &[], limit: 3, end_tokens: &[] };
+        let text = Sequence { prompt: &[], beginning: &[0, 1], new: &[], limit: 3, end_tokens: &[] };
         assert_eq!(processors.processed(&[-1.0, 0.0, -3.0], text)[..], [-2.0, 0.0, -3.0]);
+    }
+
+    #[test]
+    fn penalties_count_what_was_generated() {
+        let penalties = |frequency_penalty, presence_penalty| Processors {
+            frequency_penalty,
+            presence_penalty,
+            ..Processors::default()
+        };
+        assert_eq!(processed(penalties(0.5, 0.0), &[1, 1], &[3, 0, 3]), [0.5, 2.0, 3.0, 3.0, 5.0]);
+        assert_eq!(processed(penalties(0.0, -1.0), &[1, 1], &[3, 0, 3]), [2.0, 2.0, 3.0, 5.0, 5.0]);
+        assert_eq!(processed(penalties(0.5, 0.25), &[1, 1], &[3, 0, 3]), [0.25, 2.0, 3.0, 2.75, 5.0]);
+        // That of the text comes first.
+        let both = Processors { repetition_penalty: 2.0, ..penalties(1.0, 0.5) };
+        assert_eq!(processed(both, &[1], &[3]), [1.0, 1.0, 3.0, 0.5, 5.0]);
+        assert_eq!(processed(penalties(2.0, 2.0), &[1], &[99, -1]), [1.0, 2.0, 3.0, 4.0, 5.0]);
+        let forbidden = Processors { suppress: vec![3], ..penalties(-2.0, 0.0) };
+        assert_eq!(processed(forbidden, &[1], &[3]), [1.0, 2.0, 3.0, NO, 5.0]);
+    }
+
+    #[test]
+    fn what_the_encoder_reads_may_be_favoured_or_left_out() {
+        let of = |prompt: &[i64], new: &[i64], processors: Processors| {
+            let text = Sequence { prompt, beginning: &[0], new, limit: 9, end_tokens: &[4] };
+            processors.processed(&[-1.0, 2.0, 3.0, -4.0, 5.0], text).into_owned()
+        };
+        let penalty = |encoder_repetition_penalty| Processors { encoder_repetition_penalty, ..Processors::default() };
+        assert_eq!(of(&[2, 3, 3], &[1], penalty(2.0)), [-1.0, 2.0, 6.0, -2.0, 5.0]);
+        assert_eq!(of(&[2, 3, 3], &[1], penalty(0.5)), [-1.0, 2.0, 1.5, -8.0, 5.0]);
+        let size = |size| Processors { encoder_no_repeat_ngram_size: NonZeroUsize::new(size), ..Processors::default() };
+        assert_eq!(of(&[2, 3, 1], &[1], size(1)), [-1.0, NO, NO, NO, 5.0]);
+        assert_eq!(of(&[2, 3, 2, 1], &[2], size(2)), [-1.0, NO, 3.0, NO, 5.0]);
+        assert_eq!(of(&[0, 2, 1], &[2], size(3)), [-1.0, NO, 3.0, -4.0, 5.0]);
+        // None of the text is as long yet.
+        assert_eq!(of(&[0, 2, 1], &[], size(4)), [-1.0, 2.0, 3.0, -4.0, 5.0]);
     }
 
     #[test]

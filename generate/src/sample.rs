@@ -21,32 +21,38 @@ pub struct Sampling {
     /// The probability of the least likely token that is considered, relative to that of the
     /// likeliest, from 0 to 1.
     pub min_p: f64,
-    /// The same seed draws the same tokens.
-    pub seed: u64,
+}
+
+/// A generator for each of so many continuations of a prompt, so that none depends on what the others draw: the `n`-th, from 0
+/// on, draws what it would draw alone with the seed `seed + n`.
+pub(super) fn generators(seed: u64, continuations: usize) -> impl Iterator<Item = Rng> {
+    (0..).take(continuations).map(move |n| Rng::with_seed(seed.wrapping_add(n)))
 }
 
 impl Sampling {
-    /// A generator for each of so many prompts, so that none depends on what the others draw: the
-    /// `n`-th, from 0 on, draws what it would draw alone with the seed `seed + n`.
-    pub(super) fn generators(&self, prompts: usize) -> Vec<Rng> {
-        (0..).take(prompts).map(|n| Rng::with_seed(self.seed.wrapping_add(n))).collect()
-    }
-
     /// Draws a token, if there is one that is possible.
     pub(super) fn draw(&self, scores: &[f32], generator: &mut Rng) -> Option<usize> {
-        let best = self.best(scores);
+        let best = self.best(scores, 1);
         self.draw_of(&best, generator)
     }
 
-    /// The `top_k` best tokens and their scores, the best first.
-    fn best(&self, scores: &[f32]) -> Vec<(usize, f32)> {
-        let best = top_k(&[Row { offset: 0.0, scores }], self.top_k.map_or(scores.len(), NonZeroUsize::get));
+    /// The `top_k` best tokens and their scores, but not fewer than `fewest`, the best first.
+    fn best(&self, scores: &[f32], fewest: usize) -> Vec<(usize, f32)> {
+        let count = self.top_k.map_or(scores.len(), |count| count.get().max(fewest));
+        let best = top_k(&[Row { offset: 0.0, scores }], count);
         best.iter().map(|candidate| (candidate.index, scores[candidate.index])).collect()
+    }
+
+    /// The tokens that are left of scores, the best first, with their scores divided by the temperature: at least `fewest` of them.
+    pub(super) fn warped(&self, scores: &[f32], fewest: usize) -> Vec<(usize, f64)> {
+        let mut best = self.best(scores, fewest);
+        best.truncate(self.choices(&best, fewest).len());
+        best.into_iter().map(|(index, score)| (index, f64::from(score) / self.temperature)).collect()
     }
 
     /// As [`draw`](Self::draw), given the `top_k` best tokens and their scores, the best first.
     pub(super) fn draw_of(&self, best: &[(usize, f32)], generator: &mut Rng) -> Option<usize> {
-        let choices = self.choices(best);
+        let choices = self.choices(best, 1);
         let mut left = generator.f64() * choices.iter().map(|(_, weight)| weight).sum::<f64>();
         let drawn = choices.iter().find(|(_, weight)| {
             left -= weight;
@@ -56,9 +62,9 @@ impl Sampling {
         drawn.or(choices.first()).map(|(index, _)| *index)
     }
 
-    /// The tokens that are considered, the likeliest first, each with a weight that is
-    /// proportional to its probability.
-    fn choices(&self, best: &[(usize, f32)]) -> Vec<(usize, f64)> {
+    /// The tokens that are considered, the likeliest first, at least `fewest` of them, each with a weight that is proportional to
+    /// its probability.
+    fn choices(&self, best: &[(usize, f32)], fewest: usize) -> Vec<(usize, f64)> {
         let top = best.first().map(|(_, score)| f64::from(*score)).filter(|score| *score > f64::NEG_INFINITY);
         let Some(top) = top else { return Vec::new() };
         let weight = |score: f64| if score == top { 1.0 } else { ((score - top) / self.temperature).exp() };
@@ -73,10 +79,11 @@ impl Sampling {
                 more
             };
             let kept = choices.iter().take_while(before).count();
-            choices.truncate(kept.max(1));
+            choices.truncate(kept.max(fewest));
         }
         // The likeliest weighs 1.
-        choices.retain(|(_, weight)| *weight >= self.min_p);
+        let kept = choices.iter().take_while(|(_, weight)| *weight >= self.min_p).count();
+        choices.truncate(kept.max(fewest));
         choices
     }
 }
@@ -98,11 +105,11 @@ mod tests {
     const SCORES: [f32; 4] = [1.0, 3.0, f32::NEG_INFINITY, 2.0];
 
     fn sampling(temperature: f64, top_k: usize, top_p: f64) -> Sampling {
-        Sampling { temperature, top_k: NonZeroUsize::new(top_k), top_p, min_p: 0.0, seed: 0 }
+        Sampling { temperature, top_k: NonZeroUsize::new(top_k), top_p, min_p: 0.0 }
     }
 
     fn considered(sampling: &Sampling) -> Vec<usize> {
-        sampling.choices(&sampling.best(&SCORES)).iter().map(|(index, _)| *index).collect()
+        sampling.choices(&sampling.best(&SCORES, 1), 1).iter().map(|(index, _)| *index).collect()
     }
 
     #[test]
@@ -143,7 +150,8 @@ mod tests {
             let top_k = usize::try_from(case["top_k"].as_u64().unwrap()).unwrap();
             let sampling =
                 Sampling { min_p: number("min_p"), ..sampling(number("temperature"), top_k, number("top_p")) };
-            let mut choices = sampling.choices(&sampling.best(&scores));
+            let fewest = usize::try_from(case["fewest"].as_u64().unwrap()).unwrap();
+            let mut choices = sampling.choices(&sampling.best(&scores, fewest), fewest);
             choices.sort_by_key(|(id, _)| *id);
             let ids: Vec<usize> = choices.iter().map(|(id, _)| *id).collect();
             assert_eq!(serde_json::json!(ids), case["ids"], "{case}");
@@ -157,7 +165,7 @@ mod tests {
     #[test]
     fn the_probability_that_top_p_names_is_enough() {
         let half = Sampling { top_p: 0.5, ..sampling(1.0, 0, 1.0) };
-        let kept = half.choices(&half.best(&[2.0, 2.0]));
+        let kept = half.choices(&half.best(&[2.0, 2.0], 1), 1);
         assert_eq!(kept, [(0, 1.0)]);
     }
 
@@ -174,10 +182,10 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_draws_the_same_and_prompts_do_not_meet() {
-        let draws = |seed, prompt: usize| {
-            let sampling = Sampling { seed, ..sampling(1.0, 0, 1.0) };
-            let generator = &mut sampling.generators(3)[prompt];
+    fn a_seed_draws_the_same_and_continuations_do_not_meet() {
+        let draws = |seed, continuation: usize| {
+            let sampling = sampling(1.0, 0, 1.0);
+            let generator = &mut generators(seed, 3).nth(continuation).unwrap();
             (0..50).map(|_| sampling.draw(&SCORES, generator)).collect::<Vec<_>>()
         };
         assert_eq!(draws(5, 0), draws(5, 0));
@@ -191,7 +199,9 @@ mod tests {
             let sampling = sampling(temperature, 0, 1.0);
             let drawn = sampling.draw(&SCORES, &mut Rng::with_seed(0)).unwrap();
             assert!(SCORES[drawn].is_finite());
-            assert!(sampling.choices(&sampling.best(&SCORES)).iter().all(|(_, weight)| (0.0..=1.0).contains(weight)));
+            assert!(
+                sampling.choices(&sampling.best(&SCORES, 1), 1).iter().all(|(_, weight)| (0.0..=1.0).contains(weight))
+            );
         }
         assert_eq!(likeliest(&[1.0, 2.0, 2.0]), Some(1));
     }

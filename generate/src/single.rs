@@ -1,9 +1,11 @@
-//! One continuation a prompt, token by token.
+//! Continuations that grow token by token, each by itself.
 
 use std::num::NonZeroUsize;
 
 use anyhow::Result;
+use fastrand::Rng;
 
+use super::sample::generators;
 use super::{Continuation, Prompt, Sampling, Scores, SearchOptions, Started, likeliest, nothing_follows};
 
 /// The likeliest token by a row of scores to follow what is new of a prompt's text.
@@ -18,14 +20,16 @@ pub(super) fn greedy(
     Ok(i64::try_from(likeliest(&processed).ok_or_else(nothing_follows)?)?)
 }
 
-/// Continues each prompt by the likeliest token or, with `sampling`, by one that is drawn.
+/// Continues each prompt by the likeliest token or, with `sampling`, by one that is drawn, as often as is asked for. The row that
+/// read a prompt becomes the rows of its continuations with their first tokens.
 pub(super) fn search(started: Started<'_>, sampling: Option<&Sampling>) -> Result<Vec<Continuation>> {
-    let Started { model, mut scores, prompts, options, on_token } = started;
+    let Started { model, mut scores, prompts, options, on_token, .. } = started;
+    let repeats = options.continuations.get();
     let empty = |prompt: &Prompt| Continuation { ids: Vec::new(), stop: prompt.limit.stop, text: None };
-    let mut continuations: Vec<Continuation> = prompts.iter().map(empty).collect();
-    let mut generators = sampling.map_or_else(Vec::new, |sampling| sampling.generators(prompts.len()));
-    // The prompt of each row of scores.
-    let mut of_rows: Vec<usize> = (0..prompts.len()).collect();
+    let mut continuations: Vec<Continuation> = prompts.iter().flat_map(|prompt| vec![empty(prompt); repeats]).collect();
+    let mut generators: Vec<Rng> = prompts.iter().flat_map(|prompt| generators(prompt.seed, repeats)).collect();
+    // Those that grow, each with its row of scores.
+    let mut growing: Vec<(usize, usize)> = (0..continuations.len()).map(|number| (number, number / repeats)).collect();
     // How many of the best scores are enough; processors may make any token the best.
     let count = match sampling {
         _ if !options.processors.is_empty() => None,
@@ -33,32 +37,33 @@ pub(super) fn search(started: Started<'_>, sampling: Option<&Sampling>) -> Resul
         None => Some(1),
     };
     loop {
-        let (mut rows, mut ids) = (Vec::new(), Vec::new());
+        let (mut rows, mut ids, mut left) = (Vec::new(), Vec::new(), Vec::new());
         let best = count.map(|count| scores.best(count)).transpose()?.flatten();
-        for (row, &prompt) in of_rows.iter().enumerate() {
-            let continuation = &mut continuations[prompt];
+        for (number, row) in growing {
+            let (prompt, continuation) = (&prompts[number / repeats], &mut continuations[number]);
             let id = match (&best, sampling) {
-                (Some(best), Some(sampling)) => sampling.draw_of(&best[row].best, &mut generators[prompt]),
+                (Some(best), Some(sampling)) => sampling.draw_of(&best[row].best, &mut generators[number]),
                 (Some(best), None) => {
                     best[row].best.first().filter(|(_, score)| *score > f32::NEG_INFINITY).map(|(id, _)| *id)
                 }
                 (None, _) => {
-                    let sequence = prompts[prompt].sequence(&continuation.ids, options);
+                    let sequence = prompt.sequence(&continuation.ids, options);
                     let scores = options.processors.processed(scores.row(row)?, sequence);
                     match sampling {
-                        Some(sampling) => sampling.draw(&scores, &mut generators[prompt]),
+                        Some(sampling) => sampling.draw(&scores, &mut generators[number]),
                         None => likeliest(&scores),
                     }
                 }
             };
             let id = i64::try_from(id.ok_or_else(nothing_follows)?)?;
             continuation.ids.push(id);
-            let stop = prompts[prompt].limit.stops(continuation.ids.len(), id, &options.end_tokens);
-            match stop.or(on_token(prompt, id)?.break_value()) {
+            let stop = prompt.limit.stops(continuation.ids.len(), id, &options.end_tokens);
+            match stop.or(on_token(number, id)?.break_value()) {
                 Some(stop) => continuation.stop = stop,
                 None => {
                     rows.push(row);
                     ids.push(id);
+                    left.push(number);
                 }
             }
         }
@@ -68,6 +73,6 @@ pub(super) fn search(started: Started<'_>, sampling: Option<&Sampling>) -> Resul
         // Their memory is free before the next ones need some.
         drop(scores);
         scores = model.step(&rows, &ids)?;
-        of_rows = rows.iter().map(|&row| of_rows[row]).collect();
+        growing = left.into_iter().enumerate().map(|(row, number)| (number, row)).collect();
     }
 }

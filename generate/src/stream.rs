@@ -71,7 +71,7 @@ impl<'a> TextStream<'a> {
 }
 
 /// Where the first of some strings begins in a text.
-fn first_end(text: &str, ends: &[String]) -> Option<usize> {
+pub(super) fn first_end(text: &str, ends: &[String]) -> Option<usize> {
     ends.iter().filter_map(|end| text.find(end.as_str())).min()
 }
 

@@ -53,8 +53,7 @@ pub(super) struct Arguments {
     /// The token ids of a prompt, such as 1,2,3. The output is token ids
     #[arg(long, value_name = "N,..", group = "prompts", allow_negative_numbers = true, value_parser = parse_ids)]
     ids: Vec<Ids>,
-    /// Stop a text where it has this string, which is left out; may be given several times. For text prompts, and not for beam
-    /// search
+    /// Stop a text where it has this string, which is left out; may be given several times. For text prompts
     #[arg(long, value_name = "STRING", conflicts_with = "ids", allow_hyphen_values = true, value_parser = nonempty)]
     stop: Vec<String>,
     /// The largest number of new tokens for each prompt [default: the number in the settings, else 64, and 1024 for each answer
@@ -74,12 +73,12 @@ pub(super) struct Arguments {
     /// Sample from the smallest set of tokens whose probabilities add up to P [default when sampling: 1]
     #[arg(long, value_name = "P", group = "sampling", allow_negative_numbers = true, value_parser = probability)]
     top_p: Option<f64>,
-    /// The seed of sampling. The prompt (or the answer of a conversation) with number n, counted from 0, uses the seed N + n
-    /// [default: 0]
+    /// The seed of sampling. The continuation (or the answer of a conversation) with number n, counted from 0 over all prompts, uses
+    /// the seed N + n [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
     seed: Option<u64>,
     /// Print JSON: {"ids": the new token ids}, and for text prompts also {"text": the new text}. With several
-    /// prompts, both are lists. {"speed"} has "loading_s", the time to load the model; "prompt_tokens", of which "cached_tokens"
+    /// continuations, both are lists: those of the first prompt, then those of the next one. {"speed"} has "loading_s", the time to load the model; "prompt_tokens", of which "cached_tokens"
     /// were computed in earlier turns; "first_token_s" and "total_s", times from the loaded model on; "prompt_tokens_per_s"; and
     /// "tokens_per_s", the speed of decoding, without the first tokens. A conversation has a document for each answer. With
     /// --set prompt_lookup_num_tokens=N also {"prompt_lookup": {"runs": how often the model ran, "candidates":
@@ -128,7 +127,9 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     if converses {
         return chat::converse(&artifact, options, arguments.json);
     }
-    let streams = !arguments.json && arguments.prompt.len() + arguments.ids.len() == 1;
+    let is_one =
+        arguments.prompt.len() + arguments.ids.len() == 1 && options.config.num_return_sequences == NonZeroUsize::MIN;
+    let streams = !arguments.json && is_one;
     let prompts = match (arguments.ids.is_empty(), arguments.chat) {
         (false, _) => Prompts::Ids(arguments.ids.iter().map(|ids| ids.to_vec()).collect()),
         (true, true) => Prompts::Messages(arguments.prompt),
@@ -150,7 +151,7 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
         (false, true) => print("\n")?,
         (false, false) => print_made(&generated.continuations.iter().map(line).collect::<String>())?,
     }
-    warn_of_context(&generated);
+    warn_of_context(&generated, options.config.num_return_sequences);
     if arguments.json {
         return Ok(());
     }
@@ -218,12 +219,12 @@ impl Arguments {
     fn check(&self) -> Result<(), Usage> {
         let Chosen { samples, beams } = self.chosen();
         let refused = |why: &str| Err(Usage(why.to_owned()));
-        if beams && (samples || self.greedy) || samples && self.greedy {
+        if self.greedy && (beams || samples) {
             return refused(
-                "--greedy, --beams and what samples (--temperature, --top-k, --top-p, --set min_p) exclude each other",
+                "--greedy excludes --beams and what samples (--temperature, --top-k, --top-p, --set min_p); leave it out",
             );
         }
-        if self.set.has("do_sample") && (beams || samples || self.greedy) {
+        if self.set.has("do_sample") && (samples || self.greedy) {
             return refused(
                 "--set do_sample contradicts or repeats the other options that choose tokens; leave it out",
             );
@@ -243,9 +244,6 @@ impl Arguments {
         }
         if self.set.has("min_length") && self.set.has("min_new_tokens") {
             return refused("--set min_length has no effect beside min_new_tokens; leave one of them out");
-        }
-        if beams && !self.stop.is_empty() {
-            return refused("--stop is not for a beam search; leave out --beams");
         }
         if let Some(why) = self.set.refused() {
             return refused(why);
@@ -270,7 +268,7 @@ fn configured(arguments: &Arguments) -> Result<GenerationConfig> {
         ));
     }
     if samples || beams || arguments.greedy {
-        config.do_sample = samples;
+        config.do_sample = samples || set.samples();
         config.num_beams = if beams { config.num_beams } else { NonZeroUsize::MIN };
     }
     config.prompt_lookup = set.lookup();
@@ -300,7 +298,7 @@ fn line(continuation: &Continuation) -> String {
     continuation.text.clone().unwrap_or_else(ids) + "\n"
 }
 
-/// One document; with one prompt there is no list around its continuation.
+/// One document; with one continuation there is no list around it.
 pub(super) fn document(generated: &Generated) -> Value {
     let all = &generated.continuations;
     let texts: Vec<&String> = all.iter().filter_map(|continuation| continuation.text.as_ref()).collect();
@@ -330,13 +328,13 @@ pub(super) fn document(generated: &Generated) -> Value {
     document
 }
 
-fn warn_of_context(generated: &Generated) {
+fn warn_of_context(generated: &Generated, of_prompt: NonZeroUsize) {
     for (number, continuation) in generated.continuations.iter().enumerate() {
         if continuation.stop == Stop::Context {
             let tokens = continuation.ids.len();
             warn(&format!(
                 "prompt {}: stopped after {tokens} tokens, because the text is then as long as the model takes",
-                number + 1
+                number / of_prompt + 1
             ));
         }
     }

@@ -71,6 +71,12 @@ impl Keyed for GenerateSettings {
             set: |it, key, text| it.put(key, whole(text, 1, MOST_BEAMS)?),
         },
         Key {
+            name: "num_return_sequences",
+            value: "N",
+            help: "give N continuations of each prompt: sampled ones, or the best beams",
+            set: |it, key, text| it.put(key, whole(text, 1, MOST_BEAMS)?),
+        },
+        Key {
             name: "length_penalty",
             value: "X",
             help: "beam search divides the log probability of a text by its length to the power X",
@@ -85,7 +91,7 @@ impl Keyed for GenerateSettings {
         Key {
             name: "do_sample",
             value: "",
-            help: "sample tokens, with the settings of generation_config.json",
+            help: "sample tokens, those of beams too, with the settings of generation_config.json",
             set: |it, key, text| it.put(key, switch(text)?),
         },
         Key {
@@ -101,9 +107,33 @@ impl Keyed for GenerateSettings {
             set: |it, key, text| it.put(key, penalty(text)?),
         },
         Key {
+            name: "encoder_repetition_penalty",
+            value: "X",
+            help: "multiply the positive scores of tokens that the prompt has by X, and divide negative ones",
+            set: |it, key, text| it.put(key, penalty(text)?),
+        },
+        Key {
+            name: "frequency_penalty",
+            value: "X",
+            help: "subtract X from the score of a token for each time that it was generated, X from -2 to 2",
+            set: |it, key, text| it.put(key, subtracted(text)?),
+        },
+        Key {
+            name: "presence_penalty",
+            value: "X",
+            help: "subtract X from the scores of tokens that were generated, X from -2 to 2",
+            set: |it, key, text| it.put(key, subtracted(text)?),
+        },
+        Key {
             name: "no_repeat_ngram_size",
             value: "N",
             help: "no sequence of N tokens occurs twice in the text",
+            set: |it, key, text| it.put(key, whole(text, 0, MOST_TOKENS)?),
+        },
+        Key {
+            name: "encoder_no_repeat_ngram_size",
+            value: "N",
+            help: "no sequence of N tokens of the prompt occurs in the text",
             set: |it, key, text| it.put(key, whole(text, 0, MOST_TOKENS)?),
         },
         Key {
@@ -280,6 +310,12 @@ fn penalty(text: &str) -> Result<f32, String> {
     number.ok_or_else(|| "not a number above 0 that float32 has".to_owned())
 }
 
+/// A penalty that is subtracted.
+fn subtracted(text: &str) -> Result<f64, String> {
+    let number = finite(text).ok().filter(|number| (-2.0..=2.0).contains(number));
+    number.ok_or_else(|| "not a number from -2 to 2".to_owned())
+}
+
 /// The value of `--top-p`.
 pub(super) fn probability(text: &str) -> Result<f64, String> {
     let number = finite(text).ok().filter(|number| (0.0..=1.0).contains(number));
@@ -307,6 +343,11 @@ mod tests {
             ("do_sample", json!(true)),
             ("min_p=0.25", json!(0.25)),
             ("repetition_penalty=1.5", json!(1.5)),
+            ("num_return_sequences=2", json!(2)),
+            ("encoder_repetition_penalty=1.5", json!(1.5)),
+            ("frequency_penalty=-.5", json!(-0.5)),
+            ("presence_penalty=2", json!(2.0)),
+            ("encoder_no_repeat_ngram_size=3", json!(3)),
             ("no_repeat_ngram_size=3", json!(3)),
             ("min_new_tokens=2", json!(2)),
             ("min_length=2", json!(2)),
@@ -350,10 +391,12 @@ mod tests {
             ("num_beams=1025", "--set num_beams=1025: expected a whole number from 1 to 1024"),
             ("repetition_penalty=1e39", "not a number above 0 that float32 has"),
             ("min_p=1.5", "not a number from 0 to 1"),
+            ("frequency_penalty=2.1", "--set frequency_penalty=2.1: not a number from -2 to 2"),
+            ("num_return_sequences=0", "expected a whole number from 1 to 1024"),
             ("prompt_lookup_num_tokens=0", "expected a whole number from 1 to 1024"),
             ("ignore_eos=1", "expected true or false"),
             ("num_beams=2,num_beams=3", "has `num_beams` twice"),
-            ("num_beam=2", "has no key `num_beam`; its keys are num_beams=N, length_penalty=X"),
+            ("num_beam=2", "has no key `num_beam`; its keys are num_beams=N, num_return_sequences=N"),
             ("top-k=3", "`top-k` is an option: --top-k"),
         ] {
             let error = read(text).unwrap_err();

@@ -67,8 +67,6 @@ fn a_text_ends_before_a_string_that_stops_it() {
     assert_eq!(document(&out, &[&common[..], &["--stop", "nowhere"]].concat())["text"], whole["text"]);
     generate(&out, &["--ids", "5"]).exits(1, &["could end with a string of stop_strings"]);
     generate(&out, &["--prompt", "w5", "--stop", ""]).exits(2, &["--stop", "empty"]);
-    generate(&out, &["--prompt", "w5", "--stop", "a", "--set", "num_beams=2"])
-        .exits(2, &["--stop is not for a beam search"]);
     generate(&out, &["--ids", "5", "--stop", "a"]).exits(2, &["cannot be used with"]);
 }
 

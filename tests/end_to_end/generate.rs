@@ -328,8 +328,8 @@ fn the_library_generates_without_the_command() {
         for (prompts, arguments) in &prompts {
             let mut streamed = vec![(Vec::new(), String::new()); 2];
             let mut on_piece = |piece: Piece<'_>| {
-                streamed[piece.prompt].0.extend(piece.id);
-                streamed[piece.prompt].1 += piece.text;
+                streamed[piece.continuation].0.extend(piece.id);
+                streamed[piece.continuation].1 += piece.text;
                 Ok(ControlFlow::Continue(()))
             };
             let generated = planish::generate::generate(&artifact, prompts, &options, Some(&mut on_piece)).unwrap();

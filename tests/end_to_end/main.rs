@@ -44,6 +44,7 @@ mod genai;
 mod generate;
 mod generate_ahead;
 mod generate_refusals;
+mod generate_searches;
 mod generate_settings;
 mod goldens;
 mod graphs;

@@ -50,14 +50,11 @@ const UNSUPPORTED: &[&str] = &[
     "typical_p",
     "epsilon_cutoff",
     "eta_cutoff",
-    "encoder_repetition_penalty",
-    "encoder_no_repeat_ngram_size",
     "exponential_decay_length_penalty",
     "sequence_bias",
     "token_healing",
     "guidance_scale",
     "watermarking_config",
-    "num_return_sequences",
     "assistant_early_exit",
     "assistant_ensemble_weight",
     "speculation_type",
@@ -70,8 +67,7 @@ const UNSUPPORTED: &[&str] = &[
 ];
 
 /// Those of them that 1 turns off.
-const OFF_AT_ONE: &[&str] =
-    &["typical_p", "encoder_repetition_penalty", "guidance_scale", "num_return_sequences", "num_beam_groups"];
+const OFF_AT_ONE: &[&str] = &["typical_p", "guidance_scale", "num_beam_groups"];
 
 /// A JSON document whose keys are taken out one after the other.
 pub struct Document {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use planish_artifact::named;
 use planish_eval::Tensor;
-use planish_generate::{Generated, LanguageModel, Length, Processors, Search, SearchOptions, search};
+use planish_generate::{Generated, LanguageModel, Length, SearchOptions, search};
 use planish_runtimes::{RuntimeError, Session};
 use serde::{Deserialize, Serialize};
 
@@ -48,12 +48,7 @@ pub(crate) fn continued(
     prompts: &[Vec<i64>],
     new_tokens: NonZeroUsize,
 ) -> Result<Calls> {
-    let how = SearchOptions {
-        length: Length::New(new_tokens),
-        end_tokens: Vec::new(),
-        search: Search::Greedy,
-        processors: Processors::default(),
-    };
+    let how = SearchOptions { length: Length::New(new_tokens), ..SearchOptions::default() };
     let Generated { first_token, total, .. } = search(model, prompts, &how, &mut |_, _| Ok(ControlFlow::Continue(())))?;
     Ok(Calls { first: first_token, total })
 }

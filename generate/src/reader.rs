@@ -1,0 +1,125 @@
+//! From texts to token ids, and from new ids to texts.
+
+use std::ops::ControlFlow;
+
+use anyhow::{Context, Result, bail};
+use planish_artifact::Artifact;
+use planish_data::tokenizer::TextTokenizer;
+use planish_runtimes::ort::use_huge_pages;
+
+use super::lines::{Content, Line};
+use super::stream::{TextStream, first_end};
+use super::{
+    Chat, GenerateOptions, Generated, LanguageModel, Length, OnPiece, Piece, Request, SearchOptions, Stop, search_each,
+};
+
+/// So many new tokens are worth huge pages: each takes less time, and making the pages takes that of about a hundred.
+const MANY: usize = 256;
+
+/// A line that has become a row of a batch.
+pub(super) struct Row {
+    pub(super) request: Request,
+    /// Whether its ids have a text.
+    pub(super) is_text: bool,
+    /// Strings that stop its text.
+    pub(super) ends: Vec<String>,
+}
+
+/// The tokenizer and the chat template of an artifact, read when they are needed.
+pub(super) struct Reader<'a> {
+    artifact: &'a Artifact,
+    options: &'a GenerateOptions,
+    tokenizer: Option<TextTokenizer>,
+    chat: Option<Chat>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(artifact: &'a Artifact, options: &'a GenerateOptions) -> Self {
+        Self { artifact, options, tokenizer: None, chat: None }
+    }
+
+    /// The ids of a line, which is the `number`-th of all, and its settings.
+    ///
+    /// # Errors
+    /// When the artifact has no tokenizer or chat template that it needs, one of them fails, or a setting does not fit it.
+    pub(super) fn row(&mut self, line: &Line, searched: &SearchOptions, number: usize) -> Result<Row> {
+        let folder = &self.artifact.folder;
+        if self.tokenizer.is_none() && !matches!(line.content, Content::Ids(_)) {
+            self.tokenizer = Some(TextTokenizer::open(folder)?);
+        }
+        if self.chat.is_none() && matches!(line.content, Content::Messages(_)) {
+            self.chat = Some(Chat::open(folder)?);
+        }
+        let (tokenizer, chat) = (self.tokenizer.as_ref(), self.chat.as_ref());
+        let ids = match (&line.content, tokenizer, chat) {
+            (Content::Ids(ids), ..) => ids.clone(),
+            (Content::Text(text), Some(tokenizer), _) => tokenizer.encode(text, false)?,
+            (Content::Messages(messages), Some(tokenizer), Some(chat)) => {
+                tokenizer.encode(&chat.conversation(messages)?, true)?
+            }
+            _ => bail!("{} has no tokenizer", folder.display()),
+        };
+        let ends = line.stop.as_ref().unwrap_or(&self.options.config.stop_strings).clone();
+        let is_text = !matches!(line.content, Content::Ids(_));
+        if !is_text && !ends.is_empty() {
+            bail!(
+                "prompts of token ids have no text that could end with a string of stop_strings; give --prompt, or leave \
+                 generation_config.json out with --set generation_config=false"
+            );
+        }
+        let first = (number as u64).wrapping_mul(searched.continuations.get() as u64);
+        let seed = line.seed.unwrap_or(searched.seed.wrapping_add(first));
+        let length = line.max_new_tokens.map_or(searched.length, Length::New);
+        Ok(Row { request: Request { ids, length, seed }, is_text, ends })
+    }
+
+    /// Continues the prompts of a batch.
+    ///
+    /// # Errors
+    /// When the model or the tokenizer fails, or `on_piece` does.
+    pub(super) fn generate(
+        &self,
+        model: &mut dyn LanguageModel,
+        rows: &[Row],
+        searched: &SearchOptions,
+        mut on_piece: Option<OnPiece<'_>>,
+    ) -> Result<Generated> {
+        let repeats = searched.continuations.get();
+        let tokenizer = self.tokenizer.as_ref();
+        let of_row = |row: &'_ Row| tokenizer.filter(|_| row.is_text);
+        let mut streams: Vec<Option<TextStream<'_>>> = Vec::new();
+        for row in rows {
+            streams.extend((0..repeats).map(|_| of_row(row).map(|tokenizer| TextStream::new(tokenizer, &row.ends))));
+        }
+        let many = |row: &Row| matches!(row.request.length, Length::New(tokens) if tokens.get() >= MANY);
+        let mut is_first = rows.iter().any(many);
+        let mut told = |continuation: usize, id: i64| {
+            if std::mem::take(&mut is_first) {
+                use_huge_pages();
+            }
+            let pushed = streams[continuation].as_mut().map(|stream| stream.push(id)).transpose()?;
+            let (text, flow) = pushed.unwrap_or((String::new(), ControlFlow::Continue(())));
+            let asked = match &mut on_piece {
+                Some(on_piece) => on_piece(Piece { continuation, id: Some(id), text: &text })?,
+                None => ControlFlow::Continue(()),
+            };
+            Ok(if asked.is_break() && flow.is_continue() { ControlFlow::Break(Stop::Interrupted) } else { flow })
+        };
+        let has_end = |row: usize, ids: &[i64]| {
+            let Some(tokenizer) = of_row(&rows[row]).filter(|_| !rows[row].ends.is_empty()) else { return Ok(false) };
+            Ok(first_end(&tokenizer.decode(ids)?, &rows[row].ends).is_some())
+        };
+        let requests: Vec<Request> = rows.iter().map(|row| row.request.clone()).collect();
+        let mut generated = search_each(model, &requests, searched, &mut told, Some(&has_end))?;
+        for (continuation, (found, stream)) in generated.continuations.iter_mut().zip(streams).enumerate() {
+            let Some(stream) = stream else { continue };
+            let tokenizer = tokenizer.context("a text has no tokenizer")?;
+            let (text, rest) = stream.finish(tokenizer.decode(&found.ids)?);
+            if let Some(on_piece) = on_piece.as_mut().filter(|_| !rest.is_empty()) {
+                let _ = on_piece(Piece { continuation, id: None, text: &rest })?;
+            }
+            found.text = Some(text);
+        }
+        Ok(generated)
+    }
+}
