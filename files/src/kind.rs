@@ -36,6 +36,10 @@ impl Kind {
         Self { what: "a tokenizer", limit: 256 * MIB, advice: "take the file from the original checkpoint again" };
     /// `chat_template.jinja`.
     pub const TEMPLATE: Self = Self { what: "a chat template", limit: 4 * MIB, advice: "use a shorter template" };
+    /// Schemas of functions that a model may call.
+    pub const TOOLS: Self = Self { what: "a list of tools", limit: 4 * MIB, advice: "leave out tools" };
+    /// Prompts, an object a line.
+    pub const PROMPTS: Self = Self { what: "a file of prompts", limit: 256 * MIB, advice: "divide the file" };
     /// A table of `planish calibrate`: columns of large models have millions of numbers.
     pub const CALIBRATION: Self =
         Self { what: "a calibration table", limit: GIB, advice: "give a file that `planish calibrate` wrote" };

@@ -11,7 +11,7 @@ use planish_runtimes::Runtime;
 
 use super::lines::{Content, Line};
 use super::reader::Reader;
-use super::{Generated, GenerationConfig, Loading, Message, SearchOptions, check, load};
+use super::{Generated, GenerationConfig, Loading, Message, SearchOptions, Tools, check, load};
 
 /// What is continued.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct GenerateOptions {
     pub config: GenerationConfig,
     /// What the system says before the first message of each conversation, for [`Prompts::Messages`].
     pub system: Option<String>,
+    /// Tools that the model may call, for messages.
+    pub tools: Option<Tools>,
     /// The seed of draws: continuation number n of all prompts, from 0 on, draws with the seed plus n.
     pub seed: u64,
     /// Whether keys and values of tokens are kept; else each step computes all tokens again.
@@ -53,6 +55,7 @@ impl GenerateOptions {
         Ok(Self {
             config,
             system: None,
+            tools: None,
             seed: 0,
             caching: true,
             prompt_chunk: None,

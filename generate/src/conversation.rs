@@ -10,14 +10,20 @@ use planish_data::tokenizer::TextTokenizer;
 use planish_models::Task;
 use planish_runtimes::ort::use_huge_pages;
 
+use super::chat::CallForm;
+use super::reader::find_calls;
 use super::stream::TextStream;
 use super::{
-    Chat, GenerateOptions, Generated, LanguageModel, Length, Message, OnPiece, Piece, Search, SearchOptions, Stop,
-    check, encoder_decoder, load, ready, resume,
+    Chat, Continuation, GenerateOptions, Generated, LanguageModel, Length, Message, OnPiece, Piece, Search,
+    SearchOptions, Stop, check, encoder_decoder, load, ready, resume,
 };
 
 /// So many tokens have room after a conversation, or its oldest messages are left out.
 const ROOM: usize = 128;
+
+/// Who says a message, as templates name them.
+const USER: &str = "user";
+const TOOL: &str = "tool";
 
 /// What was said, and the model that goes on with it.
 pub struct Conversation {
@@ -29,6 +35,10 @@ pub struct Conversation {
     messages: Vec<Message>,
     /// The place of the first message of the user.
     first: usize,
+    /// How the model writes calls of tools, where it has some.
+    form: Option<CallForm>,
+    /// How many tools were called.
+    called: usize,
     /// How long it took to load the model; told with the first answer.
     loading: Option<Duration>,
 }
@@ -63,7 +73,9 @@ impl Conversation {
         if searched.continuations != NonZeroUsize::MIN {
             bail!("a conversation goes on from one answer, and `num_return_sequences` is {}", searched.continuations);
         }
-        let (tokenizer, chat) = (TextTokenizer::open(&artifact.folder)?, Chat::open(&artifact.folder)?);
+        let tokenizer = TextTokenizer::open(&artifact.folder)?;
+        let chat = Chat::open(&artifact.folder, options.tools.clone())?;
+        let form = chat.call_form(&tokenizer)?;
         // Any prompt does: those of turns are checked when they come.
         check(artifact, runtime.as_ref(), &[vec![0]], &searched.search)?;
         let start = Instant::now();
@@ -72,7 +84,8 @@ impl Conversation {
         let messages = options.beginning();
         let (first, stop_strings) = (messages.len(), options.config.stop_strings.clone());
         let loading = Some(start.elapsed());
-        Ok(Self { model, tokenizer, chat, searched, stop_strings, messages, first, loading })
+        let called = 0;
+        Ok(Self { model, tokenizer, chat, searched, stop_strings, messages, first, form, called, loading })
     }
 
     /// Answers a message of the user. The model reads only what it has not read in earlier turns. A message that fails is
@@ -82,11 +95,24 @@ impl Conversation {
     /// When the template refuses the messages, the message alone is longer than the model takes, the model fails to run, or
     /// `on_piece` fails.
     pub fn answer(&mut self, message: &str, on_piece: OnPiece<'_>) -> Result<Answer> {
-        self.messages.push(Message::user(message));
+        self.answer_all(vec![Message::user(message)], on_piece)
+    }
+
+    /// Answers messages that come together: one of the user, or the results of tools. Results are those of the last calls, in their
+    /// order, where they do not say it.
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer).
+    pub fn answer_all(&mut self, mut messages: Vec<Message>, on_piece: OnPiece<'_>) -> Result<Answer> {
+        let results = messages.iter_mut().filter(|message| message.role() == TOOL);
+        let last = self.messages.last().map_or(0, Message::calls);
+        results.enumerate().for_each(|(at, result)| result.name_call(self.called.saturating_sub(last) + at));
+        let count = messages.len();
+        self.messages.extend(messages);
         let answer = self.answer_last(on_piece);
         if answer.is_err() {
             // The next message follows the last answer.
-            self.messages.pop();
+            self.messages.truncate(self.messages.len() - count);
         }
         answer
     }
@@ -125,20 +151,24 @@ impl Conversation {
             if !rest.is_empty() {
                 let _ = on_piece(Piece { continuation: 0, id: None, text: &rest })?;
             }
-            self.messages.push(Message::assistant(&text));
             continuation.text = Some(text);
+            if let Some(form) = self.form {
+                find_calls(continuation, form, &self.tokenizer, &self.stop_strings)?;
+            }
+            let Continuation { text, calls, .. } = continuation;
+            self.messages.push(Message::calling(text.as_deref().unwrap_or_default(), calls, self.called));
+            self.called += calls.len();
         }
         self.searched.seed = self.searched.seed.wrapping_add(1);
         Ok(Answer { generated, left_out })
     }
 
-    /// Forgets the oldest message of the user with its answer, but never the last message. Returns how many messages that are.
+    /// Forgets the oldest message of the user with all that follows up to the next one, but never the last. Returns how many
+    /// messages that are.
     fn leave_out_oldest(&mut self) -> usize {
-        let (before, last) = (self.messages.len(), self.messages.len() - 1);
-        let answered = self.messages[self.first..].iter().position(Message::is_answer);
-        if let Some(end) = answered.map(|at| self.first + at + 1).filter(|end| *end <= last) {
-            self.messages.drain(self.first..end);
-        }
-        before - self.messages.len()
+        let next = self.messages.iter().skip(self.first + 1).position(|message| message.role() == USER);
+        let count = next.map_or(0, |at| at + 1);
+        self.messages.drain(self.first..self.first + count);
+        count
     }
 }

@@ -20,6 +20,7 @@ mod lines;
 mod lookup;
 mod model;
 mod processors;
+mod prompt_file;
 mod reader;
 mod sample;
 mod single;
@@ -37,7 +38,7 @@ use anyhow::{Error, Result, anyhow, bail};
 pub(crate) use artifact::ready;
 pub use artifact::{GenerateOptions, OnPiece, Piece, Prompts, generate};
 pub use beams::{Beams, EarlyStopping, MOST_BEAMS};
-pub use chat::{Chat, Message};
+pub use chat::{Call, Chat, Message, Tools};
 pub use config::GenerationConfig;
 pub use conversation::{Answer, Conversation};
 pub use lines::{BatchBound, Content, Done, Line, generate_lines};
@@ -45,6 +46,7 @@ pub use lookup::{LOOKUP, Lookups, PromptLookup};
 pub use model::prompt_vocabulary;
 pub use model::{LanguageModel, Loading, Scores, check, load};
 pub use processors::{Processors, Sequence};
+pub use prompt_file::{FileLine, read_lines};
 pub use sample::{Sampling, likeliest};
 pub use top_k::{Candidate, Row, top_k};
 
@@ -141,6 +143,8 @@ pub struct Continuation {
     pub stop: Stop,
     /// The text of the ids, without special tokens, if the prompt was a text too. It ends before a string that stops it.
     pub text: Option<String>,
+    /// The calls of tools that the text has, which are left out of it.
+    pub calls: Vec<Call>,
 }
 
 /// Why a continuation ends.
@@ -156,6 +160,27 @@ pub enum Stop {
     StopString,
     /// Who was told of its tokens asked for no more.
     Interrupted,
+}
+
+impl Continuation {
+    /// One of no tokens yet.
+    fn empty(stop: Stop) -> Self {
+        Self { ids: Vec::new(), stop, text: None, calls: Vec::new() }
+    }
+}
+
+impl Stop {
+    /// As JSON has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EndToken => "end_token",
+            Self::MaxNewTokens => "max_new_tokens",
+            Self::Context => "context",
+            Self::StopString => "stop_string",
+            Self::Interrupted => "interrupted",
+        }
+    }
 }
 
 /// The continuations of all prompts, in their order, and how long they took.

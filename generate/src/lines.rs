@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use planish_artifact::Artifact;
 
 use super::reader::{Reader, Row};
-use super::{Continuation, GenerateOptions, Message, check, load, ready};
+use super::{Continuation, GenerateOptions, Message, Search, check, load, ready};
 
 /// A prompt, and what it has of its own in place of the settings of all.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,6 +88,9 @@ pub fn generate_lines(
     }
     let mut model = load(artifact, runtime.as_ref(), options.loading())?;
     let of_prompt = searched.rows();
+    // Rows that read ahead would grow by different numbers of tokens.
+    let rows_of = if matches!(searched.search, Search::Lookup(_)) { NonZeroUsize::MIN } else { bound.rows };
+    let bound = BatchBound { rows: rows_of, ..bound };
     let mut first = 0;
     while first < rows.len() {
         let count = fitting(&rows[first..], of_prompt, bound);
@@ -125,6 +128,7 @@ mod tests {
             let row = |length: &usize| Row {
                 request: Request { ids: vec![0; *length], length: Length::Total(9), seed: 0 },
                 is_text: false,
+                may_call: false,
                 ends: Vec::new(),
             };
             let rows_of: Vec<Row> = lengths.iter().map(row).collect();

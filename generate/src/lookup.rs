@@ -69,7 +69,7 @@ impl PromptLookup {
         let Started { model, mut scores, prompts, options, on_token, .. } = started;
         check(prompts.len())?;
         let prompt = &prompts[0];
-        let mut continuation = Continuation { ids: Vec::new(), stop: prompt.limit.stop, text: None };
+        let mut continuation = Continuation::empty(prompt.limit.stop);
         let mut lookups = Lookups { runs: 1, ..Lookups::default() };
         // What the model has read besides the last chosen token, of which only a beginning may be chosen.
         let mut ahead: Vec<i64> = Vec::new();

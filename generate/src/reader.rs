@@ -7,10 +7,12 @@ use planish_artifact::Artifact;
 use planish_data::tokenizer::TextTokenizer;
 use planish_runtimes::ort::use_huge_pages;
 
+use super::chat::CallForm;
 use super::lines::{Content, Line};
 use super::stream::{TextStream, first_end};
 use super::{
-    Chat, GenerateOptions, Generated, LanguageModel, Length, OnPiece, Piece, Request, SearchOptions, Stop, search_each,
+    Chat, Continuation, GenerateOptions, Generated, LanguageModel, Length, OnPiece, Piece, Request, SearchOptions,
+    Stop, search_each,
 };
 
 /// So many new tokens are worth huge pages: each takes less time, and making the pages takes that of about a hundred.
@@ -21,6 +23,8 @@ pub(super) struct Row {
     pub(super) request: Request,
     /// Whether its ids have a text.
     pub(super) is_text: bool,
+    /// Whether the model was told of tools, if there are some.
+    pub(super) may_call: bool,
     /// Strings that stop its text.
     pub(super) ends: Vec<String>,
 }
@@ -31,11 +35,13 @@ pub(super) struct Reader<'a> {
     options: &'a GenerateOptions,
     tokenizer: Option<TextTokenizer>,
     chat: Option<Chat>,
+    /// How the model writes calls of tools, where it has some.
+    form: Option<CallForm>,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(artifact: &'a Artifact, options: &'a GenerateOptions) -> Self {
-        Self { artifact, options, tokenizer: None, chat: None }
+        Self { artifact, options, tokenizer: None, chat: None, form: None }
     }
 
     /// The ids of a line, which is the `number`-th of all, and its settings.
@@ -48,7 +54,9 @@ impl<'a> Reader<'a> {
             self.tokenizer = Some(TextTokenizer::open(folder)?);
         }
         if self.chat.is_none() && matches!(line.content, Content::Messages(_)) {
-            self.chat = Some(Chat::open(folder)?);
+            let chat = Chat::open(folder, self.options.tools.clone())?;
+            self.form = self.tokenizer.as_ref().map(|tokenizer| chat.call_form(tokenizer)).transpose()?.flatten();
+            self.chat = Some(chat);
         }
         let (tokenizer, chat) = (self.tokenizer.as_ref(), self.chat.as_ref());
         let ids = match (&line.content, tokenizer, chat) {
@@ -61,6 +69,7 @@ impl<'a> Reader<'a> {
         };
         let ends = line.stop.as_ref().unwrap_or(&self.options.config.stop_strings).clone();
         let is_text = !matches!(line.content, Content::Ids(_));
+        let may_call = matches!(line.content, Content::Messages(_));
         if !is_text && !ends.is_empty() {
             bail!(
                 "prompts of token ids have no text that could end with a string of stop_strings; give --prompt, or leave \
@@ -70,7 +79,7 @@ impl<'a> Reader<'a> {
         let first = (number as u64).wrapping_mul(searched.continuations.get() as u64);
         let seed = line.seed.unwrap_or(searched.seed.wrapping_add(first));
         let length = line.max_new_tokens.map_or(searched.length, Length::New);
-        Ok(Row { request: Request { ids, length, seed }, is_text, ends })
+        Ok(Row { request: Request { ids, length, seed }, is_text, may_call, ends })
     }
 
     /// Continues the prompts of a batch.
@@ -119,7 +128,36 @@ impl<'a> Reader<'a> {
                 let _ = on_piece(Piece { continuation, id: None, text: &rest })?;
             }
             found.text = Some(text);
+            let row = &rows[continuation / repeats];
+            if let Some(form) = self.form.filter(|_| row.may_call) {
+                find_calls(found, form, tokenizer, &row.ends)?;
+            }
         }
         Ok(generated)
     }
+}
+
+/// Takes the calls of tools out of the text of a continuation.
+///
+/// # Errors
+/// When the tokenizer fails.
+pub(super) fn find_calls(
+    continuation: &mut Continuation,
+    form: CallForm,
+    tokenizer: &TextTokenizer,
+    ends: &[String],
+) -> Result<()> {
+    // Marks of calls may be special tokens.
+    let (mut whole, special) = tokenizer.decode_whole(&continuation.ids)?;
+    if let Some(end) = first_end(&whole, ends) {
+        whole.truncate(end);
+    }
+    if let Some((mut said, calls)) = form.parse(&whole) {
+        for token in special.iter().filter(|token| !token.is_empty()) {
+            said = said.replace(token.as_str(), "");
+        }
+        continuation.text = Some(said.trim().to_owned());
+        continuation.calls = calls;
+    }
+    Ok(())
 }

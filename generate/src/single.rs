@@ -25,7 +25,7 @@ pub(super) fn greedy(
 pub(super) fn search(started: Started<'_>, sampling: Option<&Sampling>) -> Result<Vec<Continuation>> {
     let Started { model, mut scores, prompts, options, on_token, .. } = started;
     let repeats = options.continuations.get();
-    let empty = |prompt: &Prompt| Continuation { ids: Vec::new(), stop: prompt.limit.stop, text: None };
+    let empty = |prompt: &Prompt| Continuation::empty(prompt.limit.stop);
     let mut continuations: Vec<Continuation> = prompts.iter().flat_map(|prompt| vec![empty(prompt); repeats]).collect();
     let mut generators: Vec<Rng> = prompts.iter().flat_map(|prompt| generators(prompt.seed, repeats)).collect();
     // Those that grow, each with its row of scores.

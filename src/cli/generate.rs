@@ -8,16 +8,16 @@ use anyhow::Result;
 use clap::ArgGroup;
 use planish_artifact::Artifact;
 use planish_generate::{
-    Continuation, GenerateOptions, Generated, GenerationConfig, LOOKUP, Lookups, Piece, Prompts, Stop,
+    Call, Continuation, GenerateOptions, Generated, GenerationConfig, LOOKUP, Lookups, Piece, Prompts, Stop, Tools,
 };
 use planish_runtimes::tensorrt::KernelSpecialization;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::generate_settings::{GenerateArguments, count, nonempty, probability, seed, temperature, tokens};
 use super::terminal::{print_made, progress};
 use super::threads::ThreadArguments;
 use super::typed::read_prompt;
-use super::{RunOn, Usage, chat, print, print_json, warn};
+use super::{RunOn, Usage, chat, generate_lines, print, print_json, warn};
 
 /// Generate text with the artifact of a decoder or of an encoder-decoder
 ///
@@ -35,23 +35,35 @@ use super::{RunOn, Usage, chat, print, print_json, warn};
 /// said. Keys and values stay from turn to turn, so only new tokens are computed. Ctrl-C stops an answer; between answers, Ctrl-C or
 /// the end of input ends the conversation.
 #[derive(clap::Args)]
-#[command(group = ArgGroup::new("prompts"))]
+#[command(group = ArgGroup::new("given"))]
 #[command(group = ArgGroup::new("sampling").multiple(true).conflicts_with("greedy"))]
 pub(super) struct Arguments {
     /// The artifact's folder
     pub(super) artifact: PathBuf,
     /// The text of a prompt, which the artifact's tokenizer.json turns into token ids; `-` reads it from standard input,
     /// without the end of its last line. The output is text
-    #[arg(long, value_name = "TEXT", group = "prompts", allow_hyphen_values = true)]
+    #[arg(long, value_name = "TEXT", group = "given", allow_hyphen_values = true)]
     prompt: Vec<String>,
+    /// Lines of JSON with a prompt each; `-` reads them from standard input. A line has "prompt", "messages" (a list of messages for
+    /// the chat template) or "ids", and may have "id", "max_new_tokens", "seed" and "stop" (a string or a list) of its own. A line of
+    /// JSON is printed for each, in their order: "id" where it has one, "text" (not of "ids"), "ids", "stop" (end_token, max_new_tokens, context
+    /// or stop_string), "prompt_tokens", "new_tokens"
+    #[arg(long, value_name = "FILE", group = "given")]
+    prompts: Option<PathBuf>,
     /// Put each --prompt as a user message into the artifact's chat template. Without a prompt: start a conversation
     #[arg(long, conflicts_with = "ids")]
     chat: bool,
+    /// A JSON list of functions that the model may call, which the chat template describes to it: {"type": "function", "function": {"name",
+    /// "description", "parameters"}}. Calls are left out of the text, and follow it as lines of JSON, or as "tool_calls" of
+    /// --json: {"name", "arguments"}. In a conversation a line {"role": "tool", "content": "text"}, or a list of such messages, gives the
+    /// results of calls
+    #[arg(long, value_name = "FILE", conflicts_with = "ids")]
+    tools: Option<PathBuf>,
     /// The text of a system message, which comes before the first message of --chat
     #[arg(long, value_name = "TEXT", requires = "chat", allow_hyphen_values = true)]
     system: Option<String>,
     /// The token ids of a prompt, such as 1,2,3. The output is token ids
-    #[arg(long, value_name = "N,..", group = "prompts", allow_negative_numbers = true, value_parser = parse_ids)]
+    #[arg(long, value_name = "N,..", group = "given", allow_negative_numbers = true, value_parser = parse_ids)]
     ids: Vec<Ids>,
     /// Stop a text where it has this string, which is left out; may be given several times. For text prompts
     #[arg(long, value_name = "STRING", conflicts_with = "ids", allow_hyphen_values = true, value_parser = nonempty)]
@@ -102,10 +114,15 @@ fn parse_ids(text: &str) -> Result<Ids, String> {
 }
 
 pub(super) fn run(mut arguments: Arguments) -> Result<()> {
-    let converses = arguments.chat && arguments.prompt.is_empty();
-    if arguments.prompt.is_empty() && arguments.ids.is_empty() && !converses {
-        let how = "give a prompt with --prompt TEXT or --ids N,.., or start a conversation with --chat";
+    let has_prompt = !arguments.prompt.is_empty() || !arguments.ids.is_empty() || arguments.prompts.is_some();
+    let converses = arguments.chat && !has_prompt;
+    if !has_prompt && !converses {
+        let how = "give a prompt with --prompt TEXT or --ids N,.., a file of prompts with --prompts FILE, or start a \
+                   conversation with --chat";
         return Err(Usage(how.to_owned()).into());
+    }
+    if arguments.tools.is_some() && !arguments.chat && arguments.prompts.is_none() {
+        return Err(Usage("--tools is for the chat template; add --chat".to_owned()).into());
     }
     arguments.check()?;
     let artifact = Artifact::open(&arguments.artifact)?;
@@ -118,6 +135,7 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     let options = GenerateOptions {
         config: configured(&arguments)?,
         system: arguments.system.take(),
+        tools: arguments.tools.as_deref().map(Tools::read).transpose()?,
         seed: arguments.seed.unwrap_or(0),
         caching: arguments.set.use_cache,
         prompt_chunk: arguments.set.prefill_chunk_size,
@@ -127,9 +145,13 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     if converses {
         return chat::converse(&artifact, options, arguments.json);
     }
+    if let Some(file) = &arguments.prompts {
+        return generate_lines::run(&artifact, file, &options, arguments.chat, arguments.set.batch);
+    }
     let is_one =
         arguments.prompt.len() + arguments.ids.len() == 1 && options.config.num_return_sequences == NonZeroUsize::MIN;
-    let streams = !arguments.json && is_one;
+    // Calls are known when all of a text is there.
+    let streams = !arguments.json && is_one && options.tools.is_none();
     let prompts = match (arguments.ids.is_empty(), arguments.chat) {
         (false, _) => Prompts::Ids(arguments.ids.iter().map(|ids| ids.to_vec()).collect()),
         (true, true) => Prompts::Messages(arguments.prompt),
@@ -146,7 +168,7 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     let generated =
         planish_generate::generate(&artifact, &prompts, &options, if streams { Some(&mut show) } else { None })?;
     match (arguments.json, streams) {
-        (true, _) => print_json(&document(&generated))?,
+        (true, _) => print_json(&document(&generated, options.tools.is_some()))?,
         // All but the end of the line is there.
         (false, true) => print("\n")?,
         (false, false) => print_made(&generated.continuations.iter().map(line).collect::<String>())?,
@@ -245,6 +267,9 @@ impl Arguments {
         if self.set.has("min_length") && self.set.has("min_new_tokens") {
             return refused("--set min_length has no effect beside min_new_tokens; leave one of them out");
         }
+        if self.set.batch.is_some() && self.prompts.is_none() {
+            return refused("--set batch is for --prompts; other prompts are one batch; leave it out");
+        }
         if let Some(why) = self.set.refused() {
             return refused(why);
         }
@@ -292,26 +317,40 @@ fn configured(arguments: &Arguments) -> Result<GenerationConfig> {
     Ok(config)
 }
 
-/// The text of a continuation, or its ids.
-fn line(continuation: &Continuation) -> String {
+/// The text of a continuation, or its ids, and its calls of tools.
+pub(super) fn line(continuation: &Continuation) -> String {
     let ids = || continuation.ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    continuation.text.clone().unwrap_or_else(ids) + "\n"
+    let said = continuation.text.clone().unwrap_or_else(ids) + "\n";
+    let calls: String = continuation.calls.iter().map(|call| format!("{}\n", call.document())).collect();
+    // A text of calls alone has no line for what is said.
+    if !calls.is_empty() && said.trim().is_empty() { calls } else { said + &calls }
 }
 
-/// One document; with one continuation there is no list around it.
-pub(super) fn document(generated: &Generated) -> Value {
-    let all = &generated.continuations;
-    let texts: Vec<&String> = all.iter().filter_map(|continuation| continuation.text.as_ref()).collect();
-    let mut document = match all.as_slice() {
-        [one] => json!({ "ids": one.ids }),
-        _ => json!({ "ids": all.iter().map(|continuation| &continuation.ids).collect::<Vec<_>>() }),
+/// The ids, texts and calls of continuations; of one there is no list around them.
+pub(super) fn members(all: &[Continuation], has_tools: bool) -> Map<String, Value> {
+    let list = |of: &dyn Fn(&Continuation) -> Value| match all {
+        [one] => of(one),
+        _ => all.iter().map(of).collect(),
     };
+    let mut members = Map::from_iter([("ids".to_owned(), list(&|one| json!(one.ids)))]);
+    if all.iter().any(|one| one.text.is_some()) {
+        members.insert("text".to_owned(), list(&|one| json!(one.text)));
+    }
+    if has_tools {
+        members.insert("tool_calls".to_owned(), list(&|one| one.calls.iter().map(Call::document).collect()));
+    }
+    members
+}
+
+/// One document.
+pub(super) fn document(generated: &Generated, has_tools: bool) -> Value {
+    let mut document = members(&generated.continuations, has_tools);
     if let Some(Lookups { runs, candidates, accepted }) = generated.lookups {
         let per_run = generated.tokens() as f64 / runs as f64;
-        document["prompt_lookup"] =
-            json!({ "runs": runs, "candidates": candidates, "accepted": accepted, "tokens_per_run": per_run });
+        let lookup = json!({ "runs": runs, "candidates": candidates, "accepted": accepted, "tokens_per_run": per_run });
+        document.insert("prompt_lookup".to_owned(), lookup);
     }
-    document["speed"] = json!({
+    let speed = json!({
         "loading_s": generated.loading.map(|time| time.as_secs_f64()),
         "prompt_tokens": generated.prompt_tokens,
         "cached_tokens": generated.cached_tokens,
@@ -320,12 +359,8 @@ pub(super) fn document(generated: &Generated) -> Value {
         "prompt_tokens_per_s": generated.prompt_tokens_per_second(),
         "tokens_per_s": generated.tokens_per_second(),
     });
-    match texts[..] {
-        [] => {}
-        [text] => document["text"] = json!(text),
-        _ => document["text"] = json!(texts),
-    }
-    document
+    document.insert("speed".to_owned(), speed);
+    Value::Object(document)
 }
 
 fn warn_of_context(generated: &Generated, of_prompt: NonZeroUsize) {

@@ -25,6 +25,7 @@ pub(super) struct GenerateSettings {
     ngram: Option<NonZeroUsize>,
     pub(super) use_cache: bool,
     pub(super) prefill_chunk_size: Option<NonZeroUsize>,
+    pub(super) batch: Option<NonZeroUsize>,
 }
 
 impl Default for GenerateSettings {
@@ -37,6 +38,7 @@ impl Default for GenerateSettings {
             ngram: None,
             use_cache: true,
             prefill_chunk_size: None,
+            batch: None,
         }
     }
 }
@@ -46,6 +48,9 @@ const NGRAM: NonZeroUsize = NonZeroUsize::MIN.saturating_add(2);
 
 /// The largest number of tokens that an argument may give: more than any model takes or knows.
 const MOST_TOKENS: usize = 1 << 30;
+
+/// The most prompts of a batch.
+const MOST_BATCH: usize = 4096;
 
 /// The most tokens that a step may read ahead or look for: more than any text repeats with profit.
 const MOST_CANDIDATES: usize = 1024;
@@ -219,6 +224,12 @@ impl Keyed for GenerateSettings {
             value: "N",
             help: "read prompts in runs of N tokens, where a decoder has a cache [512; all where chunks are slower or may change the text]",
             set: |it, _, text| positive(text, MOST_TOKENS).map(|value| it.prefill_chunk_size = Some(value)),
+        },
+        Key {
+            name: "batch",
+            value: "N",
+            help: "continue N prompts of --prompts at once, or fewer that have more than 16384 tokens with padding; continuations and beams count as prompts [8]",
+            set: |it, _, text| positive(text, MOST_BATCH).map(|value| it.batch = Some(value)),
         },
         Key {
             name: "use_cache",

@@ -139,7 +139,9 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
         &[
             ("artifact", "The artifact's folder"),
             ("prompt", "The text of a prompt; - reads standard input"),
+            ("prompts", "Lines of JSON with a prompt each; prints a line of JSON for each"),
             ("chat", "Use the chat template; without a prompt, start a conversation"),
+            ("tools", "A JSON list of functions that the model may call, for --chat"),
             ("system", "A system message for --chat"),
             ("ids", "The token ids of a prompt, such as 1,2,3"),
             ("stop", "Stop a text where it has this string"),

@@ -16,6 +16,7 @@ mod evaluate;
 mod explain;
 mod gate;
 mod generate;
+mod generate_lines;
 mod generate_settings;
 mod heartbeat;
 mod help;

@@ -16,14 +16,14 @@ const TEMPLATE: &str = "<s>{% for m in messages %} {{ {'system': 'w9', 'user': '
                         {% endfor %} w8";
 
 /// A decoder with a tokenizer of words and a chat template.
-fn conversing(folder: &Path) -> PathBuf {
+pub(crate) fn conversing(folder: &Path) -> PathBuf {
     let out = with_tokenizer(folder);
     std::fs::write(out.join("chat_template.jinja"), TEMPLATE).unwrap();
     out
 }
 
 /// Runs `planish generate` with a text on standard input.
-fn typed(artifact: &Path, more: &[&str], input: &[u8]) -> Done {
+pub(crate) fn typed(artifact: &Path, more: &[&str], input: &[u8]) -> Done {
     let arguments = [&["generate", artifact.to_str().unwrap(), "--threads", "1"], more].concat();
     let mut child =
         command(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -227,4 +227,34 @@ fn an_interrupt_stops_the_answer_and_another_one_the_command() {
     thread::sleep(Duration::from_millis(300));
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+/// A line of `w` words calls a tool, and its result goes on.
+#[test]
+fn states_of_a_fixed_size_stay_from_turn_to_turn() {
+    for name in ["lfm2", "mamba", "qwen3-5"] {
+        let folder = scratch();
+        let model = Draft::of(name).write(folder.path().join("model"));
+        write_tokenizer(&model, 139);
+        std::fs::write(model.join("chat_template.jinja"), TEMPLATE).unwrap();
+        let out = folder.path().join("out");
+        planish_compile(&model, &out, &["--target", "ort"]).succeeds();
+        let settings = ["--max-new-tokens", "6", "--set=ignore_eos"];
+        let done = typed(&out, &[&settings[..], &["--chat", "--json"]].concat(), b"w5 w6\nw20\nw21 w22").succeeds();
+        let answers: Vec<Value> = done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let mut text = String::new();
+        // What the next turn begins with is all of what was read, if the text of an answer gives its tokens: <s> is not in it.
+        let (mut kept, mut expected, mut same) = (Vec::new(), Vec::new(), false);
+        for (message, answer) in ["w5 w6", "w20", "w21 w22"].iter().zip(&answers) {
+            text += &format!(" w7 {message} w8");
+            let whole = document(&out, &[&settings[..], &["--prompt", &text]].concat());
+            assert_eq!(answer["ids"], whole["ids"], "{name}: {text}");
+            text += &format!(" {}", answer["text"].as_str().unwrap());
+            kept.push(answer["speed"]["cached_tokens"].as_u64().unwrap() > 0);
+            expected.push(same);
+            same = answer["ids"].as_array().unwrap().iter().all(|id| *id != 1);
+        }
+        assert_eq!(kept, expected, "{name}: {answers:?}");
+        assert!(kept.contains(&true), "{name}: a turn goes on from states");
+    }
 }

@@ -189,6 +189,19 @@ impl TextTokenizer {
         self.watched(move || tokenizer.decode(&ids, true).map_err(|e| anyhow!("{e}")))
     }
 
+    /// The text of ids with special tokens, and those tokens.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub fn decode_whole(&self, ids: &[i64]) -> Result<(String, Vec<String>)> {
+        let ids = ids.iter().map(|id| u32::try_from(*id)).collect::<Result<Vec<_>, _>>()?;
+        self.apply(move |tokenizer| {
+            let text = tokenizer.decode(&ids, false).map_err(|e| anyhow!("{e}"))?;
+            let added = tokenizer.get_added_tokens_decoder().into_values();
+            Ok((text, added.filter(|token| token.special).map(|token| token.content).collect()))
+        })
+    }
+
     /// A function of one id after the other that returns what each adds to the text: nothing while
     /// a character is incomplete. Bytes that are no UTF-8 become replacement characters.
     pub fn stream(&self) -> impl FnMut(i64) -> Result<String> {

@@ -218,7 +218,7 @@ impl<'a> PromptSearch<'a> {
 
     fn finish(&mut self, ids: Vec<i64>, stop: Stop, sum: f64, beams: &Beams) {
         let score = beams.score(sum, ids.len());
-        self.finished.push(Finished { continuation: Continuation { ids, stop, text: None }, score });
+        self.finished.push(Finished { continuation: Continuation { ids, ..Continuation::empty(stop) }, score });
         self.finished.sort_by(|a, b| b.score.partial_cmp(&a.score).unwrap_or(Ordering::Equal));
         self.finished.truncate(beams.width.get());
     }

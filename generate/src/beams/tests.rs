@@ -61,8 +61,8 @@ fn the_length_penalty_chooses_between_short_and_long() {
     // 2 ends. At once it has 0.4; 0 goes on with certainty, and [0, 0, 0] has 0.35.
     let table = [[0.35, 0.25, 0.4], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]];
     let found = |length_penalty| search(table, 3, &[2], &beams(3, length_penalty));
-    assert_eq!(found(0.0), Continuation { ids: vec![2], stop: Stop::EndToken, text: None });
-    assert_eq!(found(1.0), Continuation { ids: vec![0, 0, 0], stop: Stop::MaxNewTokens, text: None });
+    assert_eq!(found(0.0), Continuation { ids: vec![2], ..Continuation::empty(Stop::EndToken) });
+    assert_eq!(found(1.0), Continuation { ids: vec![0, 0, 0], ..Continuation::empty(Stop::MaxNewTokens) });
     assert_eq!(found(-1.0).ids, [2]);
 }
 

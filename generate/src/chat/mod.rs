@@ -1,6 +1,8 @@
 //! Chat templates: what a message looks like to a model that was trained on conversations.
 
+mod calls;
 mod jinja;
+mod message;
 mod python;
 #[cfg(test)]
 mod tests;
@@ -15,11 +17,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use jiff::Zoned;
 use jiff::civil::DateTime;
+use minijinja::value::Serde;
 use minijinja::{Environment, Error, Value as Variable, context};
 use planish_files::Kind;
 use serde_json::Value;
 
+pub(crate) use calls::CallForm;
+pub use calls::{Call, Tools};
 use jinja::{Limited, NAME, environment};
+pub use message::Message;
+use planish_data::tokenizer::TextTokenizer;
 use planish_data::tokenizer::guard::{Bounds, one_line, watched};
 
 /// The file that is a template itself.
@@ -40,66 +47,38 @@ const MOST_TEXT_BYTES: usize = 4 << 20;
 /// A template that is meant to end does so within milliseconds.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), memory: 256 << 20 };
 
-/// A message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Who says it, as templates name them.
-    role: &'static str,
-    /// What is said.
-    content: String,
-}
-
-impl Message {
-    /// Of what tells the model how to answer.
-    #[must_use]
-    pub fn system(content: &str) -> Self {
-        Self { role: "system", content: content.to_owned() }
-    }
-
-    /// Of the user.
-    #[must_use]
-    pub fn user(content: &str) -> Self {
-        Self { role: "user", content: content.to_owned() }
-    }
-
-    /// Of the model.
-    #[must_use]
-    pub fn assistant(content: &str) -> Self {
-        Self { role: "assistant", content: content.to_owned() }
-    }
-
-    /// Whether the model says it.
-    pub(super) fn is_answer(&self) -> bool {
-        self.role == "assistant"
-    }
-}
-
 /// An artifact's chat template.
 pub struct Chat {
     environment: Arc<Environment<'static>>,
     /// Special tokens by the names that templates know them by.
     tokens: BTreeMap<String, String>,
+    /// What the model may call.
+    tools: Option<Tools>,
+    /// The template itself.
+    template: String,
 }
 
 impl Chat {
     /// Reads the template of an artifact: chat_template.jinja, or else `chat_template` of
-    /// chat_template.json or of tokenizer_config.json, of several that named `default`.
+    /// chat_template.json or of tokenizer_config.json, of several that named `default`, or with tools that named `tool_use` if
+    /// there is one, as in the transformers library.
     ///
     /// # Errors
-    /// When there is none, or it cannot be read or is not a template.
-    pub fn open(artifact: &Path) -> Result<Self> {
-        Self::open_at(artifact, || Zoned::now().datetime())
+    /// When there is none, or it cannot be read or is not a template; and with tools when it does not use them.
+    pub fn open(artifact: &Path, tools: Option<Tools>) -> Result<Self> {
+        Self::open_at(artifact, tools, || Zoned::now().datetime())
     }
 
     /// The same with another clock, in local time.
-    fn open_at(artifact: &Path, clock: fn() -> DateTime) -> Result<Self> {
+    fn open_at(artifact: &Path, tools: Option<Tools>, clock: fn() -> DateTime) -> Result<Self> {
         let configs = CONFIG_FILES.map(|file| document(&artifact.join(file)));
         let [chat, tokenizer] = configs;
         let (chat, tokenizer) = (chat?, tokenizer?);
         let template = match planish_files::read_if_there(&artifact.join(TEMPLATE_FILE), &Kind::TEMPLATE)? {
             Some(text) => Some(text),
             None => {
-                [&chat, &tokenizer].into_iter().find_map(|document| template_of(document).transpose()).transpose()?
+                let of = |document| template_of(document, tools.is_some()).transpose();
+                [&chat, &tokenizer].into_iter().find_map(of).transpose()?
             }
         };
         let Some(template) = template else {
@@ -112,10 +91,35 @@ impl Chat {
         if template.len() > MOST_TEMPLATE_BYTES {
             bail!("the chat template of {} is longer than {} kB", artifact.display(), MOST_TEMPLATE_BYTES >> 10);
         }
-        let parse = move || environment(&template, clock).map_err(|error| told(&error));
-        let environment = watched("reading the chat template", BOUNDS, parse)
+        let text = template.clone();
+        let parse = move || {
+            let environment = environment(&text, clock).map_err(|error| told(&error))?;
+            let variables = environment.get_template(NAME).map_err(|error| told(&error))?.undeclared_variables(false);
+            // Templates of Llama set the variable where there is none, or another one is in its place.
+            let uses_tools = variables.contains("tools") || text.contains("set tools");
+            Ok((environment, uses_tools))
+        };
+        let (environment, uses_tools) = watched("reading the chat template", BOUNDS, parse)
             .with_context(|| format!("the chat template of {} is invalid", artifact.display()))?;
-        Ok(Self { environment: Arc::new(environment), tokens: special_tokens(&tokenizer) })
+        if tools.is_some() && !uses_tools {
+            bail!("the chat template of {} does not use `tools`; leave out --tools", artifact.display());
+        }
+        Ok(Self { environment: Arc::new(environment), tokens: special_tokens(&tokenizer), tools, template })
+    }
+
+    /// How the model writes calls; `None` where there are no tools.
+    ///
+    /// # Errors
+    /// When neither the template nor the tokenizer has the marks of a form that is known.
+    pub(crate) fn call_form(&self, tokenizer: &TextTokenizer) -> Result<Option<CallForm>> {
+        if self.tools.is_none() {
+            return Ok(None);
+        }
+        let form = CallForm::of(&self.template, tokenizer).context(
+            "neither the chat template nor the tokenizer has `<tool_call>`, `[TOOL_CALLS]`, `<|python_tag|>` or `\"parameters\"`, \
+             so it is not known how the model writes calls; leave out --tools",
+        )?;
+        Ok(Some(form))
     }
 
     /// The text of a conversation that begins with this message of the user, as [`conversation`](Self::conversation) gives it.
@@ -132,11 +136,12 @@ impl Chat {
     /// When the template fails, refuses a message, or takes more time or memory than any should.
     pub fn conversation(&self, messages: &[Message]) -> Result<String> {
         let (environment, tokens, messages) = (Arc::clone(&self.environment), self.tokens.clone(), messages.to_vec());
+        let tools = self.tools.clone();
         watched("the chat template", BOUNDS, move || {
-            let message = |message: &Message| context! { role => message.role, content => &message.content };
+            let message = |message: &Message| Variable::from(Serde(&message.0));
             let variables = context! {
                 messages => messages.iter().map(message).collect::<Vec<_>>(),
-                tools => Variable::from(()),
+                tools => tools.map_or(Variable::from(()), |tools| Variable::from(Serde(&tools.0))),
                 documents => Variable::from(()),
                 add_generation_prompt => true,
                 ..Variable::from_pairs(tokens),
@@ -170,14 +175,15 @@ fn special_tokens(config: &Value) -> BTreeMap<String, String> {
     own.chain(named).filter_map(|(key, token)| Some((key.clone(), text(token)?))).collect()
 }
 
-/// The `chat_template` of a document: a template, or a list or an object of named ones.
-fn template_of(document: &Value) -> Result<Option<String>> {
+/// The `chat_template` of a document: a template, or one of a list or an object of named ones.
+fn template_of(document: &Value, has_tools: bool) -> Result<Option<String>> {
     let named: Vec<(&str, &Value)> = match &document["chat_template"] {
         Value::Array(named) => named.iter().map(|one| (one["name"].as_str().unwrap_or(""), &one["template"])).collect(),
         Value::Object(named) => named.iter().map(|(name, template)| (name.as_str(), template)).collect(),
         template => vec![("default", template)],
     };
-    let default = named.iter().find(|(name, _)| *name == "default").map(|(_, template)| *template);
+    let of = |wanted: &str| named.iter().find(|(name, _)| *name == wanted).map(|(_, template)| *template);
+    let default = of("tool_use").filter(|_| has_tools).or_else(|| of("default"));
     match default.map(|template| template.as_str()) {
         Some(template) => Ok(template.map(str::to_owned)),
         None => {

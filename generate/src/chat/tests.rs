@@ -32,7 +32,7 @@ const TEMPLATE: &str = "{{ bos_token }}
 fn open(files: &[(&str, String)]) -> Result<Chat> {
     let folder = tempfile::tempdir().unwrap();
     files.iter().for_each(|(name, text)| fs::write(folder.path().join(name), text).unwrap());
-    Chat::open(folder.path())
+    Chat::open(folder.path(), None)
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn texts_are_those_of_the_transformers_library() {
         let folder = tempfile::tempdir().unwrap();
         fs::copy(fixtures().join("tokenizer_config.json"), folder.path().join("tokenizer_config.json")).unwrap();
         fs::copy(fixtures().join(format!("templates/{name}.jinja")), folder.path().join(TEMPLATE_FILE)).unwrap();
-        let chat = match Chat::open_at(folder.path(), then) {
+        let chat = match Chat::open_at(folder.path(), None, then) {
             Ok(chat) => chat,
             Err(error) => {
                 differences.push(format!("{name}: {error:#}"));
@@ -93,7 +93,69 @@ fn texts_are_those_of_the_transformers_library() {
             }
         }
     }
-    assert_eq!((differences.join("\n\n"), compared), (String::new(), 25 * 5));
+    assert_eq!((differences.join("\n\n"), compared), (String::new(), 27 * 5));
+}
+
+/// Schemas and calls are written with their keys in their order.
+#[test]
+fn texts_with_tools_are_those_of_the_transformers_library() {
+    let expected = &document(&fixtures().join("expected.json")).unwrap()["with_tools"];
+    let tools = Tools(expected["tools"].as_array().unwrap().clone());
+    let messages: Vec<Message> =
+        expected["messages"].as_array().unwrap().iter().map(|message| Message::parse(message).unwrap()).collect();
+    let mut differences = Vec::new();
+    let all = expected["texts"].as_object().unwrap();
+    assert_eq!(all.len(), 9);
+    for (name, texts) in all {
+        let folder = tempfile::tempdir().unwrap();
+        fs::copy(fixtures().join("tokenizer_config.json"), folder.path().join("tokenizer_config.json")).unwrap();
+        fs::copy(fixtures().join(format!("templates/{name}.jinja")), folder.path().join(TEMPLATE_FILE)).unwrap();
+        let chat = Chat::open_at(folder.path(), Some(tools.clone()), then);
+        if name == "phi4" {
+            // Its tools are in messages.
+            assert!(chat.err().unwrap().to_string().contains("does not use `tools`"));
+            continue;
+        }
+        let chat = chat.unwrap();
+        for (part, expected) in [&messages[1..2], &messages].into_iter().zip(texts.as_array().unwrap()) {
+            match (chat.conversation(part), expected.as_str()) {
+                (Ok(text), Some(expected)) if text == expected => {}
+                (Err(_), None) => {}
+                (text, _) => differences.push(format!("{name}: {text:#?}\nexpected {expected:#?}")),
+            }
+        }
+    }
+    assert_eq!(differences.join("\n\n"), "");
+}
+
+/// What a conversation makes of calls and their results is what a template of Mistral asks for.
+#[test]
+fn calls_and_results_have_ids() {
+    let calls = [Call { name: "a".to_owned(), arguments: json!({"x": 1}) }];
+    let mut result = Message::parse(&json!({"role": "tool", "content": "2"})).unwrap();
+    result.name_call(3);
+    let template = fs::read_to_string(fixtures().join("templates/mistral-tools.jinja")).unwrap();
+    let end = ("tokenizer_config.json", json!({"eos_token": "</s>"}).to_string());
+    let chat = open(&[(TEMPLATE_FILE, template), end]);
+    let text = chat.unwrap().conversation(&[Message::calling("", &calls, 3), result]).unwrap();
+    let call = "[TOOL_CALLS] [{\"name\": \"a\", \"arguments\": {\"x\": 1}, \"id\": \"call00003\"}]";
+    assert_eq!(text, format!("{call}</s>[TOOL_RESULTS] {{\"content\": 2, \"call_id\": \"call00003\"}}[/TOOL_RESULTS]"));
+}
+
+#[test]
+fn tools_take_the_template_that_is_for_them() {
+    let tools = || Some(Tools(vec![json!({"name": "a"})]));
+    let text = |template: Value, tools: Option<Tools>| {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("tokenizer_config.json"), json!({"chat_template": template}).to_string()).unwrap();
+        Chat::open(folder.path(), tools)?.prompt("")
+    };
+    let named = json!([{"name": "default", "template": "x{{ tools }}"}, {"name": "tool_use", "template": "{{ tools[0].name }}"}]);
+    assert_eq!(text(named.clone(), tools()).unwrap(), "a");
+    assert_eq!(text(named, None).unwrap(), "xNone");
+    assert_eq!(text(json!("{{ tools | length }}"), tools()).unwrap(), "1");
+    let error = text(json!("{{ messages | length }}"), tools()).unwrap_err().to_string();
+    assert!(error.contains("does not use `tools`; leave out --tools"), "{error}");
 }
 
 /// The error of a template that is read and rendered: one line, and not a long one.
