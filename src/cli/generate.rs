@@ -13,7 +13,8 @@ use planish_generate::{
 use planish_runtimes::tensorrt::KernelSpecialization;
 use serde_json::{Map, Value, json};
 
-use super::generate_settings::{GenerateArguments, count, nonempty, probability, seed, temperature, tokens};
+use super::generate_numbers::{count, nonempty, probability, seed, temperature, tokens};
+use super::generate_settings::GenerateArguments;
 use super::terminal::{print_made, progress};
 use super::threads::ThreadArguments;
 use super::typed::read_prompt;

@@ -43,24 +43,31 @@ pub(super) fn run(
     if options.tools.is_some() && !read.iter().any(|read| matches!(read.line.content, Content::Messages(_))) {
         bail!("--tools is for the chat template, which no line of {name} uses; add --chat, or give `messages`");
     }
-    let lines: Vec<Line> = read.iter().map(|read| read.line.clone()).collect();
+    let (named, lines): (Vec<Named>, Vec<Line>) =
+        read.into_iter().map(|FileLine { number, id, line }| (Named { number, id }, line)).unzip();
     let bound = BatchBound { rows: rows.unwrap_or(ROWS), tokens: TOKENS };
-    let named = |line: usize| format!("{name}, line {}", read[line].number);
+    let place = |line: usize| format!("{name}, line {}", named[line].number);
     let (start, mut tokens) = (Instant::now(), 0);
     let mut on_done = |done: Done| {
         tokens += done.continuations.iter().map(|continuation| continuation.ids.len()).sum::<usize>();
-        print_lines(&format!("{}\n", document(&read[done.line], &done, options.tools.is_some())))
+        print_lines(&format!("{}\n", document(named[done.line].id.as_ref(), &done, options.tools.is_some())))
     };
-    generate_lines(artifact, &lines, options, bound, &named, &mut on_done)?;
+    generate_lines(artifact, &lines, options, bound, &place, &mut on_done)?;
     let seconds = start.elapsed().as_secs_f64();
     progress(&format!("{} prompts, {tokens} tokens in {seconds:.2} s with loading", lines.len()));
     Ok(())
 }
 
+/// What is left of a line that was read.
+struct Named {
+    number: usize,
+    id: Option<Value>,
+}
+
 /// What became of a line.
-fn document(line: &FileLine, done: &Done, has_tools: bool) -> Value {
+fn document(id: Option<&Value>, done: &Done, has_tools: bool) -> Value {
     let mut document = members(&done.continuations, has_tools);
-    if let Some(id) = &line.id {
+    if let Some(id) = id {
         document.insert("id".to_owned(), id.clone());
     }
     let (stops, counts): (Vec<&str>, Vec<usize>) =

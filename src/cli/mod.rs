@@ -17,6 +17,7 @@ mod explain;
 mod gate;
 mod generate;
 mod generate_lines;
+mod generate_numbers;
 mod generate_settings;
 mod heartbeat;
 mod help;

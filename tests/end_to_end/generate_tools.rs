@@ -67,6 +67,18 @@ fn calls_are_json_beside_the_text() {
     let plain = whole_json(&out, &["--chat", "--prompt", "w5"]);
     assert_eq!((&plain["text"], plain.get("tool_calls")), (&json!(format!("Wait. {hermes}")), None));
 
+    // Lines have calls too, and lists of them where there are several continuations.
+    let line = "{\"prompt\": \"w5\"}\n{\"ids\": [5]}\n";
+    let lines = |more: &[&str]| {
+        let done = typed(&out, &[&["--prompts", "-", "--chat", "--tools", tools], more].concat(), line.as_bytes());
+        done.exits(0, &[]).stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    let found = lines(&[]);
+    assert_eq!((&found[0]["text"], &found[0]["tool_calls"]), (&json!("Wait."), &json!([call])));
+    assert_eq!((found[1].get("text"), &found[1]["tool_calls"]), (None, &json!([])));
+    let several = lines(&["--temperature", "1", "--set", "num_return_sequences=2"]);
+    assert_eq!(several[0]["tool_calls"], json!([[call], [call]]));
+
     // Results go on after the calls that they are of.
     let input = "w5\n{\"role\": \"tool\", \"content\": \"sunny\"}\n[{\"role\": \"tool\", \"content\": \"a\"}, {\"role\": \"tool\", \"content\": \"b\"}]\n{\"a\": 1}\n";
     let done = typed(&out, &["--chat", "--json", "--tools", tools], input.as_bytes()).succeeds();
