@@ -3,13 +3,14 @@
 
     check_decoders.py PLANISH [--configurations 12] [--seed 0] [--targets onnx,ort] [--only TYPE...] [--keep DIR]
 
-Configurations come from decoder_configs.py, mixture_configs.py, hybrid_configs.py and multimodal_configs.py. A model that generates text runs on texts of several lengths, padded on the
+Configurations come from decoder_configs.py, mixture_configs.py, hybrid_configs.py, state_configs.py and multimodal_configs.py. A model that generates text runs on texts of several lengths, padded on the
 left, and then on one more token of each with the cache that it gave. What comes out has to be what the saved checkpoint
 gives in float64 for each text alone, without padding and without a cache: within 1e-4 of the largest value. Heads that
 classify are checked as check_encoders.py does.
 """
 
 import contextlib
+import re
 import sys
 
 import numpy as np
@@ -23,6 +24,7 @@ from decoder_configs import TYPES, Draw
 from hybrid_configs import TYPES as HYBRIDS
 from mixture_configs import TYPES as MIXTURES
 from multimodal_configs import TYPES as MULTIMODAL
+from state_configs import STATES
 
 GENERATES = "ForCausalLM"
 HEADS = (GENERATES, "Model", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
@@ -35,10 +37,15 @@ NEW_TOKENS = 2
 IMAGE = 1
 
 
+def past(present: str) -> str:
+    """The input that an output is given to."""
+    return re.sub("^present(?=[.])", "past_key_values", present).replace("present_", "past_")
+
+
 class DecoderTrial(Trial):
     """One configuration of a decoder with a head."""
 
-    types, drawer = TYPES | MIXTURES | HYBRIDS | MULTIMODAL, Draw
+    types, drawer = TYPES | MIXTURES | STATES | HYBRIDS | MULTIMODAL, Draw
 
     def loaded(self) -> torch.dtype:
         # These round the factors of embeddings to the element type that they are loaded in: by default that of the checkpoint.
@@ -69,8 +76,9 @@ class DecoderTrial(Trial):
         return prefix + head if prefix else super().class_name(type_name, head)
 
     def pads_left(self) -> bool:
-        # In float64, that makes NaN in the first ones; the states of the others get the biases of padding.
-        return self.type_name not in ("bloom", "mpt", "vaultgemma", "lfm2_moe", *HYBRIDS)
+        # In float64, that makes NaN in the first ones. What the biases of projections give for padding enters the states of
+        # transformers' models.
+        return self.type_name not in ("bloom", "mpt", "vaultgemma", "lfm2_moe", *HYBRIDS, *STATES)
 
     def longest(self) -> int:
         keys = ("max_position_embeddings", "n_positions", "max_seq_len")
@@ -151,13 +159,8 @@ class DecoderTrial(Trial):
                 ids = np.array([[text[count + step]] for text, count in zip(texts, given)], np.int64)
                 mask = np.concatenate([mask, np.ones_like(ids)], 1)
                 presents = {name: t for name, t in outputs.items() if name.startswith("present")}
-                cache = {self.past(name): t for name, t in presents.items()}
+                cache = {past(name): t for name, t in presents.items()}
         return worst
-
-    @staticmethod
-    def past(name: str) -> str:
-        """The input that an output of a cache or a state becomes."""
-        return name.replace("present.", "past_key_values.").replace("present_", "past_")
 
     def step(self, session: onnxruntime.InferenceSession, ids: np.ndarray, mask: np.ndarray, cache: Tensors) -> Tensors:
         """One run of a model."""

@@ -7,11 +7,11 @@ use std::path::Path;
 use planish_ir::{DType, Graph};
 use planish_models::{Checkpoint, LoadOptions, load};
 use planish_onnx::DEFAULT_OPSET;
-use planish_passes::{CUDA, Half, HalfPrecision, ORT_CUDA, Options, Pipeline, TRT};
+use planish_passes::{CUDA, Half, HalfPrecision, ORT_CUDA, Options, Pipeline};
 use serde_json::Value;
 
 use crate::support::{
-    SCANNED, Stored, compiled, golden, names, options, planish, planish_compile, repository, scratch, tensors, text,
+    RECURRENT, Stored, compiled, golden, names, options, planish, planish_compile, repository, scratch, tensors, text,
     write_tensors,
 };
 
@@ -29,23 +29,21 @@ fn halves(graph: &Graph) -> usize {
 }
 
 #[test]
-fn a_scan_over_the_tokens_is_refused_where_it_has_no_kernel() {
-    for name in SCANNED {
-        for target in [&ORT_CUDA, &TRT, &CUDA] {
-            let mut model = load(&Checkpoint::open(&golden(name)).unwrap(), LoadOptions::default()).unwrap();
-            let pipeline = Pipeline::new(Options::new(target, DEFAULT_OPSET));
-            let error = pipeline.run(&mut model.parts[0].graph, &mut |_, _| {}).err().unwrap().to_string();
-            assert!(error.contains("`linear_attention` at "), "{name} for {target}: {error}");
-        }
+fn a_recurrence_is_refused_where_it_has_no_kernel() {
+    for name in RECURRENT {
+        let mut model = load(&Checkpoint::open(&golden(name)).unwrap(), LoadOptions::default()).unwrap();
+        let pipeline = Pipeline::new(Options::new(&CUDA, DEFAULT_OPSET));
+        let error = pipeline.run(&mut model.parts[0].graph, &mut |_, _| {}).err().unwrap().to_string();
+        assert!(error.contains("`linear_attention` at "), "{name}: {error}");
     }
 }
 
 /// The last pass of the pipeline is the check.
 #[test]
 fn goldens_have_cuda_kernels_in_every_precision() {
-    for name in goldens().iter().filter(|name| !SCANNED.contains(&name.as_str())) {
+    for name in goldens() {
         for half in [None, Some(Half::F16), Some(Half::Bf16)] {
-            for part in load(&Checkpoint::open(&golden(name)).unwrap(), LoadOptions::default()).unwrap().parts {
+            for part in load(&Checkpoint::open(&golden(&name)).unwrap(), LoadOptions::default()).unwrap().parts {
                 let precision = half.map(|half| HalfPrecision::new(half).into());
                 let options = Options { precision, ..Options::new(&ORT_CUDA, DEFAULT_OPSET) };
                 let (mut pipeline, mut graph) = (Pipeline::new(options), part.graph.clone());
@@ -63,7 +61,7 @@ fn goldens_have_cuda_kernels_in_every_precision() {
 fn what_is_written_is_in_the_table_of_kernels() {
     let table = include_str!("../../fixtures/ort/cuda_kernels.csv");
     let known: BTreeSet<&str> = table.lines().skip(1).filter_map(|line| line.split(',').next()).collect();
-    for name in ["bert", "gpt2", "llama", "phi3", "roberta-mlm", "t5", "vit"] {
+    for name in ["bert", "gpt2", "llama", "mamba", "phi3", "qwen3-5", "roberta-mlm", "t5", "vit"] {
         let folder = scratch();
         let compiled = compiled(&golden(name), &folder.path().join("out"), &options(&ORT_CUDA));
         for part in &compiled.source.parts {

@@ -72,6 +72,40 @@ fn the_configuration_of_a_decoder() {
     assert_eq!(document(&out.join("planish.json"))["runtime_package"], "optimum");
 }
 
+/// The library takes any names of states. Where no layer has a recurrence it wants to know the layers with convolutions.
+#[test]
+fn states_have_names_too() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let decoder = |name: &str| config(&golden(name), &out)["model"]["decoder"].clone();
+    let found = decoder("qwen3-5");
+    let (inputs, outputs) = (&found["inputs"], &found["outputs"]);
+    assert_eq!(inputs["past_conv_names"], "past_conv.%d");
+    assert_eq!(inputs["past_recurrent_names"], "past_recurrent.%d");
+    assert_eq!(inputs["past_key_names"], "past_key_values.%d.key");
+    assert_eq!(outputs["present_recurrent_names"], "present_recurrent.%d");
+    assert_eq!((found.get("layer_types"), &found["num_hidden_layers"]), (None, &json!(2)));
+    let found = decoder("lfm2");
+    assert_eq!(found["layer_types"], json!(["conv", "full_attention", "conv"]));
+    assert_eq!(found["inputs"].get("past_recurrent_names"), None);
+    let found = decoder("mamba");
+    assert_eq!(found["inputs"]["past_recurrent_names"], "past_ssm.%d");
+    assert_eq!((found["inputs"].get("past_key_names"), &found["num_key_value_heads"]), (None, &json!(1)));
+}
+
+/// Of a text of states there is no longest one, and beams would keep the states of others.
+#[test]
+fn what_the_library_does_not_do_for_states_is_said() {
+    let folder = scratch();
+    let (model, out) = (Draft::of("mamba2").write(folder.path().join("model")), folder.path().join("out"));
+    let parts = ["convolutions go on from padding", "leaves the states of recurrences where they are"];
+    planish_compile(&model, &out, PACKAGE).exits(0, &parts);
+    assert_eq!(document(&out.join("genai_config.json"))["model"]["context_length"], 131_072);
+    fs::write(model.join("generation_config.json"), json!({"num_beams": 4}).to_string()).unwrap();
+    let refused = planish_compile(&model, &folder.path().join("refused"), PACKAGE);
+    refused.exits(1, &["`num_beams` of", "is 4", "set it to 1"]);
+}
+
 #[test]
 fn settings_come_from_the_generation_config() {
     let folder = scratch();

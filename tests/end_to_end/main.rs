@@ -62,6 +62,7 @@ mod labels;
 mod larger_artifacts;
 mod last_logits;
 mod latent_cache;
+mod linear_attention;
 mod manifest;
 mod manual;
 mod mock_gpu;

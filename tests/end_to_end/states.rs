@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::generate::{artifact, generate, ids, list, stored};
-use crate::support::{golden, planish_compile, scratch};
+use crate::support::golden;
 
 /// The goldens with such states.
 const NAMES: [&str; 13] = [
@@ -74,10 +74,6 @@ fn what_shortens_a_cache_is_refused_by_name() {
     let (_folder, out) = artifact(&golden("mamba2"), &["--target", "ort"]);
     let more = ["--ids", "5,6,7", "--set", "prompt_lookup_num_tokens=3"];
     generate(&out, &more).exits(1, &["prompt_lookup_num_tokens", "states of convolutions or recurrences"]);
-    let folder = scratch();
-    let packed = folder.path().join("packed");
-    let refused = planish_compile(&golden("lfm2"), &packed, &["--package", "genai"]);
-    refused.exits(1, &["lfm2 has states of convolutions or recurrences", "leave out --package genai"]);
 }
 
 /// Attention appends to its cache in place; states are given back whole.
@@ -88,5 +84,20 @@ fn a_cache_that_is_appended_to_in_place_is_beside_states() {
         let (_folder, out) = artifact(&golden(name), &["--target", "ort", "--cache", "in-place"]);
         let expected = greedy[prompt.len()..].to_vec();
         assert_eq!(following(&out, &[&prompt], expected.len(), &[]), [expected], "{name}");
+    }
+}
+
+/// What is compiled for ONNX Runtime has its operators, which are read as what they mean: an artifact is a source for any target.
+#[test]
+fn an_artifact_with_states_is_compiled_again() {
+    for name in ["lfm2", "mamba", "mamba2", "qwen3-5"] {
+        let (prompt, greedy) = (stored(name, "in.prompt"), stored(name, "out.greedy"));
+        let expected = greedy[prompt.len()..].to_vec();
+        for (first, second) in [("ort", "onnx"), ("ort", "ort"), ("onnx", "ort")] {
+            let (_first, of_first) = artifact(&golden(name), &["--target", first]);
+            let (_second, of_second) = artifact(&of_first, &["--target", second, "--verify"]);
+            let found = following(&of_second, &[&prompt], expected.len(), &[]).remove(0);
+            assert_eq!(found, expected, "{name} for {first}, then for {second}");
+        }
     }
 }

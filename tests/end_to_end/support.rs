@@ -140,11 +140,11 @@ pub(crate) fn planish_compile(model: &Path, folder: &Path, more: &[&str]) -> Don
 /// The targets whose graphs are ONNX files.
 pub(crate) const ONNX_TARGETS: [&Target; 4] = [&ONNX, &ORT, &ORT_CUDA, &TRT];
 
-/// Goldens with linear attention whose form in ONNX is a Scan over the tokens, which some targets refuse.
-pub(crate) const SCANNED: [&str; 6] = ["falcon-mamba", "jamba", "mamba", "qwen3-5", "qwen3-5-moe", "qwen3-next"];
-
 /// The targets whose graphs run on CPUs.
 pub(crate) const CPU_TARGETS: [&Target; 2] = [&ONNX, &ORT];
+
+/// Goldens with linear attention that is not products of all queries with all keys, which target `cuda` refuses.
+pub(crate) const RECURRENT: [&str; 4] = ["jamba", "mamba", "qwen3-5", "qwen3-next"];
 
 /// The options of `planish compile --debug strict,verify` for a target.
 pub(crate) fn options(target: &'static Target) -> CompileOptions {

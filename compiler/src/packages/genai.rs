@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use planish_artifact::manifest::Manifest;
 use planish_data::tokenizer::{end_tokens, token};
 use planish_files::Kind;
+use planish_ir::interface::{CacheEntry, CacheKind, CacheTensor};
 use planish_ir::ops::Op;
 use planish_ir::{Dim, Graph, ValueId};
 use planish_models::Loaded;
@@ -94,6 +95,13 @@ pub(crate) fn write(
         ids["vocab_size"] = scored.into();
     }
     let dropped = search_settings(folder, &mut document["search"])?;
+    if document["search"]["num_beams"].as_i64().is_some_and(|beams| beams > 1) && kinds(model).any(is_recurrent) {
+        bail!(
+            "`num_beams` of {} is {}, and {BEAMS}; set it to 1",
+            folder.join("generation_config.json").display(),
+            document["search"]["num_beams"]
+        )
+    }
     let path = folder.join(CONFIG);
     let text = serde_json::to_string_pretty(&document)? + "\n";
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -111,6 +119,12 @@ pub(crate) fn warnings(model: &Loaded, last_logits: bool) -> Vec<String> {
          this model's sliding window; give it prompts of one length, or one at a time"
             .to_owned()
     });
+    let beams = kinds(model).any(is_recurrent).then(|| format!("{BEAMS}; search with one beam"));
+    let padded_states = kinds(model).any(CacheKind::is_state).then(|| {
+        "onnxruntime-genai pads the shorter prompts of a batch after their last token, where this model's convolutions go on from \
+         padding; give it prompts of one length, or one at a time"
+            .to_owned()
+    });
     let crossing = model.recompute_at.map(|length| {
         format!(
             "onnxruntime-genai keeps the cache of a text that reaches {length} tokens, where the transformers library \
@@ -123,7 +137,21 @@ pub(crate) fn warnings(model: &Loaded, last_logits: bool) -> Vec<String> {
          no logits of that token; give it prompts of one length, or one at a time"
             .to_owned()
     });
-    padding.into_iter().chain(last).chain(crossing).collect()
+    padding.into_iter().chain(padded_states).chain(beams).chain(last).chain(crossing).collect()
+}
+
+/// What the library does not do for recurrences.
+const BEAMS: &str = "onnxruntime-genai leaves the states of recurrences where they are when beams change places, so that it generates \
+                     other texts";
+
+fn is_recurrent(kind: CacheKind) -> bool {
+    kind == CacheKind::Recurrent
+}
+
+/// The kinds of a model's caches.
+fn kinds(model: &Loaded) -> impl Iterator<Item = CacheKind> {
+    let inputs = model.parts.iter().flat_map(|part| part.graph.interface.inputs.values());
+    inputs.filter_map(|role| role.cache()).map(|entry| entry.kind)
 }
 
 /// The settings that follow from the graph.
@@ -131,14 +159,6 @@ fn document(model: &Loaded, file: &str, in_place: bool) -> Result<Value> {
     let no_decoder =
         || anyhow!("{} is not a decoder with a cache, and onnxruntime-genai takes no other", model.architecture);
     let [part] = model.parts.as_slice() else { return Err(no_decoder()) };
-    let interface = &part.graph.interface;
-    if interface.inputs.values().filter_map(|role| role.cache()).any(|entry| entry.kind.is_state()) {
-        bail!(
-            "{} has states of convolutions or recurrences, which the model type that planish writes for onnxruntime-genai does not \
-             have; leave out --package genai",
-            model.architecture
-        )
-    }
     let shape = Shape::of(&part.graph).ok_or_else(no_decoder)?;
     if shape.key_size != shape.value_size {
         bail!(
@@ -155,18 +175,16 @@ fn document(model: &Loaded, file: &str, in_place: bool) -> Result<Value> {
             model.architecture
         );
     }
-    let Some(context) = model.max_positions else {
-        bail!("{} has no longest text, and onnxruntime-genai needs one; leave out --package genai", model.architecture)
+    let context = match model.max_positions {
+        Some(context) => context,
+        None if shape.kinds.iter().all(|kind| kind.is_state()) => LONGEST,
+        None => bail!(
+            "{} has no longest text, and onnxruntime-genai needs one; leave out --package genai",
+            model.architecture
+        ),
     };
-    let named = |of: &[&str]| of.iter().map(|name| ((*name).to_owned(), (*name).into())).collect::<Map<_, _>>();
-    let inputs: Vec<&str> = part.graph.inputs().iter().map(|&input| part.graph.value(input).name.as_str()).collect();
-    let mut inputs = named(&inputs.into_iter().filter(|name| !name.starts_with(PAST)).collect::<Vec<_>>());
-    let mut outputs = named(&["logits"]);
-    for what in ["key", "value"] {
-        inputs.insert(format!("past_{what}_names"), format!("{PAST}%d.{what}").into());
-        outputs.insert(format!("present_{what}_names"), format!("present.%d.{what}").into());
-    }
-    Ok(json!({
+    let (inputs, outputs) = names(&part.graph, &model.architecture)?;
+    let mut document = json!({
         "model": {
             "type": TYPE,
             "context_length": context,
@@ -191,22 +209,80 @@ fn document(model: &Loaded, file: &str, in_place: bool) -> Result<Value> {
             "past_present_share_buffer": in_place,
             "top_k": 50,
         },
-    }))
+    });
+    // The library finds states by itself where a layer has one of a recurrence.
+    if !shape.kinds.contains(&CacheKind::Recurrent) && shape.kinds.contains(&CacheKind::Convolution) {
+        let is_convolution = |layer: &usize| shape.convolutions.contains(layer);
+        let types = (0..shape.layers).map(|layer| if is_convolution(&layer) { "conv" } else { "full_attention" });
+        document["model"]["decoder"]["layer_types"] = types.collect();
+    }
+    Ok(document)
 }
 
-const PAST: &str = "past_key_values.";
+/// What the library calls the names of caches: what they are, and the keys of inputs and of outputs.
+const CACHES: &[(CacheKind, CacheTensor, &str)] = &[
+    (KEYS, CacheTensor::Key, "key"),
+    (KEYS, CacheTensor::Value, "value"),
+    (CacheKind::Convolution, CacheTensor::State, "conv"),
+    (CacheKind::Recurrent, CacheTensor::State, "recurrent"),
+];
 
-/// The sizes of a decoder.
+/// Keys and values, [rows, heads, tokens, size].
+const KEYS: CacheKind = CacheKind::Growing { axis: 2 };
+
+/// The tokens of a text of a model without keys and values, which has no longest one: the library allocates as many ids.
+const LONGEST: usize = 131_072;
+
+/// The names of inputs and of outputs. Those of caches have `%d` in place of the layer.
+fn names(graph: &Graph, architecture: &str) -> Result<(Map<String, Value>, Map<String, Value>)> {
+    let (mut inputs, mut outputs) = (Map::new(), Map::new());
+    outputs.insert("logits".to_owned(), "logits".into());
+    let add = |to: &mut Map<String, Value>, entry: &CacheEntry, time: &str, name: &str| {
+        let known = CACHES.iter().find(|(kind, tensor, _)| (*kind, *tensor) == (entry.kind, entry.tensor));
+        let Some((_, _, what)) = known else {
+            bail!("onnxruntime-genai has no cache such as `{name}` of {architecture}; leave out --package genai")
+        };
+        let pattern = Value::from(name.replacen(&format!(".{}", entry.layer), ".%d", 1));
+        match to.insert(format!("{time}_{what}_names"), pattern.clone()) {
+            Some(other) if other != pattern => {
+                bail!("the names of {architecture}'s caches differ, `{name}` from {other}; leave out --package genai")
+            }
+            _ => Ok(()),
+        }
+    };
+    for &input in graph.inputs() {
+        let name = &graph.value(input).name;
+        match graph.interface.inputs.get(name).and_then(|role| role.cache()) {
+            Some(entry) => add(&mut inputs, &entry, "past", name)?,
+            None => {
+                inputs.insert(name.clone(), name.as_str().into());
+            }
+        }
+    }
+    for output in graph.outputs() {
+        if let Some(entry) = graph.interface.outputs.get(&output.name).and_then(|role| role.cache()) {
+            add(&mut outputs, &entry, "present", &output.name)?;
+        }
+    }
+    Ok((inputs, outputs))
+}
+
+/// The sizes of a decoder, and what its caches are.
 struct Shape {
     vocabulary: i64,
     hidden: i64,
     layers: usize,
     heads: usize,
+    /// 1 where no layer has keys, and so are the sizes.
     key_heads: i64,
     key_size: i64,
     value_size: i64,
     /// Whether the caches of all layers have heads of the same number and size.
     alike: bool,
+    /// The kinds of all caches.
+    kinds: Vec<CacheKind>,
+    /// The layers with the state of a convolution.
+    convolutions: Vec<usize>,
 }
 
 impl Shape {
@@ -214,11 +290,18 @@ impl Shape {
     fn of(graph: &Graph) -> Option<Self> {
         let name = |id: ValueId| graph.value(id).name.as_str();
         let size = |id: ValueId, axis: usize| graph.ty(id).shape.get(axis).and_then(Dim::as_constant);
-        let cached = |what: &'static str| {
-            let inputs = graph.inputs().iter().copied();
-            inputs.filter(move |&input| name(input).starts_with(PAST) && name(input).ends_with(what))
+        let entry = |id: ValueId| graph.interface.inputs.get(name(id)).and_then(|role| role.cache());
+        let caches: Vec<_> = graph.inputs().iter().filter_map(|&input| Some((input, entry(input)?))).collect();
+        let of = |tensor: CacheTensor| {
+            let caches = caches.iter().filter(move |(_, entry)| (entry.kind, entry.tensor) == (KEYS, tensor));
+            caches.map(|(input, _)| *input).collect::<Vec<_>>()
         };
-        let (first, value) = (cached(".key").next()?, cached(".value").next()?);
+        let (keys, values) = (of(CacheTensor::Key), of(CacheTensor::Value));
+        let first = |all: &[ValueId], axis: usize| all.first().map_or(Some(1), |first| size(*first, axis));
+        let alike = |all: &[ValueId]| {
+            let sizes = |cache: ValueId| [1, 3].map(|axis| size(cache, axis));
+            all.windows(2).all(|two| sizes(two[0]) == sizes(two[1]))
+        };
         let logits = graph.outputs().iter().find(|output| output.name == "logits")?.value;
         let heads = graph.nodes().find_map(|(_, node)| match &node.op {
             Op::Attention(attention) => Some(attention.heads),
@@ -228,17 +311,18 @@ impl Shape {
             Op::Embedding(embedding) if name(embedding.ids) == "input_ids" => size(embedding.weight, 1),
             _ => None,
         });
+        let convolutions = caches.iter().filter(|(_, entry)| entry.kind == CacheKind::Convolution);
         Some(Self {
             vocabulary: size(logits, 2)?,
             hidden: hidden?,
-            layers: cached(".key").count(),
-            heads: heads?,
-            key_heads: size(first, 1)?,
-            key_size: size(first, 3)?,
-            value_size: size(value, 3)?,
-            alike: [(".key", first), (".value", value)].into_iter().all(|(what, first)| {
-                cached(what).all(|cache| [1, 3].map(|axis| size(cache, axis)) == [1, 3].map(|axis| size(first, axis)))
-            }),
+            layers: caches.iter().map(|(_, entry)| entry.layer + 1).max()?,
+            heads: heads.unwrap_or(1),
+            key_heads: first(&keys, 1)?,
+            key_size: first(&keys, 3)?,
+            value_size: first(&values, 3)?,
+            alike: alike(&keys) && alike(&values),
+            convolutions: convolutions.map(|(_, entry)| entry.layer).collect(),
+            kinds: caches.iter().map(|(_, entry)| entry.kind).collect(),
         })
     }
 }

@@ -207,6 +207,8 @@ operators! { $
         "linear_attention": Some("Scan"), Plain, Single, Bounded, Own, ElementTypes {
             standard: WIDE,
             ort: WIDE,
+            ort_cuda: WIDE,
+            cuda_until: Some(20),
             ..NONE
         };
     }

@@ -41,7 +41,8 @@ impl Emitter<'_> {
         self.initializer("const/floats", vec![size(values.len())], data_type(DType::F32), bytes)
     }
 
-    fn initializer(&mut self, hint: &str, dims: Vec<i64>, data_type: i32, bytes: Vec<u8>) -> String {
+    /// The name of a tensor.
+    pub(super) fn initializer(&mut self, hint: &str, dims: Vec<i64>, data_type: i32, bytes: Vec<u8>) -> String {
         let name = self.fresh(hint);
         let raw_data = bytes.into();
         self.initializers.push(TensorProto { dims, data_type, name: name.clone(), raw_data, ..TensorProto::default() });

@@ -7,7 +7,7 @@ mod layout;
 mod nodes;
 mod oldest;
 mod reshape;
-mod scan;
+mod states;
 mod types;
 mod update;
 
@@ -252,6 +252,7 @@ struct Emitter<'g> {
     nodes: Vec<NodeProto>,
     initializers: Vec<crate::proto::TensorProto>,
     dims: dims::Cache,
+    states: states::Cache,
     /// What [`reshape::strided`] says.
     strided: HashSet<ValueId>,
 }
@@ -268,6 +269,7 @@ impl<'g> Emitter<'g> {
             nodes: Vec::new(),
             initializers: Vec::new(),
             dims: dims::Cache::default(),
+            states: states::Cache::default(),
             strided: reshape::strided(graph),
         };
         for (_, node) in graph.nodes() {

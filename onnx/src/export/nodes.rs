@@ -6,8 +6,7 @@ use planish_ir::{DType, Node, Op, ValueId};
 
 use super::dims::indices;
 use super::reshape::reshape;
-use super::scan::scan;
-use super::{Emitter, NoForm, data_type, foreign};
+use super::{Emitter, NoForm, data_type, foreign, states};
 use crate::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, ValueInfoProto};
 
 /// An integer attribute.
@@ -54,10 +53,8 @@ pub(super) fn emit(emitter: &mut Emitter<'_>, node: &Node) -> Result<(), NoForm>
     }
     let first = node.outputs[0];
     if let (Op::LinearAttention(op), &[y, next]) = (&node.op, &node.outputs[..]) {
-        let scan =
-            scan(emitter, op, [y, next]).map_err(|reason| no_form(emitter, node.op.mnemonic(), first, reason))?;
-        emitter.nodes.push(scan);
-        return Ok(());
+        let appended = states::emit(emitter, op, [y, next]);
+        return appended.map_err(|reason| no_form(emitter, node.op.mnemonic(), first, reason));
     }
     let Form { op, inputs, attributes } =
         lower(emitter, &node.op, first).map_err(|reason| no_form(emitter, node.op.mnemonic(), first, reason))?;

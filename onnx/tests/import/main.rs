@@ -17,3 +17,4 @@ mod newer;
 mod nn;
 mod picked;
 mod shape;
+mod states;

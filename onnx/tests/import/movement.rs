@@ -79,6 +79,23 @@ fn a_slice_from_a_negated_dimension() {
     );
 }
 
+/// A mask of a cache and new tokens has as many places as there are new tokens.
+#[test]
+fn the_last_places_of_a_mask() {
+    let nodes = vec![
+        node("all = Shape(mask)", vec![int("start", 0), int("end", 1)]),
+        node("new = Shape(x)", vec![int("start", 0), int("end", 1)]),
+        node("from = Sub(all, new)", vec![]),
+        node("y = Slice(mask, from, all, zero)", vec![]),
+    ];
+    let inputs = vec![f32("mask", "total"), f32("x", "new")];
+    assert_nodes(
+        17,
+        graph(inputs, vec![integers("zero", &[1], &[0])], nodes, &["y"]),
+        &["%y = slice(%mask) {axis = 0, start = -new + total, end = total} : f32[new]"],
+    );
+}
+
 /// Where a bound may lie outside of the axis, only a run knows how many elements there are.
 #[test]
 fn slices_that_may_reach_beyond_the_axis() {

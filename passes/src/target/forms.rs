@@ -18,7 +18,9 @@ pub enum CacheForm {
 pub enum StateForm {
     /// ONNX Runtime's CausalConvWithState and LinearAttention, which its CPU provider has for float32.
     Operators,
-    /// Products and sums, and a Scan over the tokens where there is no such form.
+    /// Products and sums for convolutions, and a Scan for linear attention.
+    Scan,
+    /// Products and sums. Linear attention with `beta` or with a decay of each element has no such form.
     Products,
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph, Weight, text};
-use planish_passes::{ONNX, Options, PASSES};
+use planish_passes::{CUDA, ONNX, Options, PASSES, Target};
 
 use crate::support::outputs;
 
@@ -12,10 +12,10 @@ fn graph(statements: &str) -> Graph {
     text::parse(&format!("graph \"states\" {{\n{statements}\n}}"), &text::no_files).unwrap()
 }
 
-fn lowered(graph: &Graph) -> Graph {
+fn lowered(graph: &Graph, target: &'static Target) -> Graph {
     let mut after = graph.clone();
     let pass = PASSES.iter().find(|pass| pass.name == "lower-states").unwrap();
-    pass.apply(&mut after, &Options::new(&ONNX, 20)).unwrap();
+    pass.apply(&mut after, &Options::new(target, 20)).unwrap();
     let kinds: Vec<&str> = after.nodes().map(|(_, node)| node.op.mnemonic()).collect();
     assert!(!kinds.iter().any(|kind| ["causal_conv", "linear_attention"].contains(kind)), "{kinds:?}");
     after
@@ -31,8 +31,8 @@ fn inputs(shapes: &[(&str, &[usize], f64)]) -> BTreeMap<String, Tensor> {
     (0..).zip(shapes).map(input).collect()
 }
 
-fn same(before: &Graph, inputs: &BTreeMap<String, Tensor>) {
-    let (expected, actual) = (outputs(before, inputs).unwrap(), outputs(&lowered(before), inputs).unwrap());
+fn same(before: &Graph, target: &'static Target, inputs: &BTreeMap<String, Tensor>) {
+    let (expected, actual) = (outputs(before, inputs).unwrap(), outputs(&lowered(before, target), inputs).unwrap());
     for ((name, expected), (_, actual)) in expected.iter().zip(&actual) {
         assert_eq!(actual.shape(), expected.shape(), "{name}");
         let errors = expected.to_f64().into_iter().zip(actual.to_f64()).map(|(a, b)| (a - b).abs());
@@ -53,7 +53,7 @@ fn convolutions_are_the_same() {
          output n = %n",
     );
     for tokens in [1, 2, 7] {
-        same(&graph, &inputs(&[("x", &[2, tokens, 4], 1.0), ("p", &[2, 2, 4], 1.0)]));
+        same(&graph, &ONNX, &inputs(&[("x", &[2, tokens, 4], 1.0), ("p", &[2, 2, 4], 1.0)]));
     }
 }
 
@@ -78,6 +78,7 @@ fn products_of_queries_and_keys_are_the_recurrence() {
             let shape = |last: usize| [2, tokens, last];
             same(
                 &graph,
+                &CUDA,
                 &inputs(&[
                     ("q", &shape(6), 1.0),
                     ("k", &shape(6), 1.0),

@@ -20,7 +20,7 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         }
         "SkipLayerNormalization" | "SkipSimplifiedLayerNormalization" => skip(scope, node),
         "EmbedLayerNormalization" => embed(scope, node),
-        _ => Ok(false),
+        _ => super::states::rule(scope, node),
     }
 }
 

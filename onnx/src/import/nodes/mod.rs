@@ -12,6 +12,7 @@ mod nn;
 mod order;
 mod picked;
 mod shape;
+mod states;
 
 use std::str::FromStr;
 
@@ -219,6 +220,7 @@ fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
             nn::rule,
             conv::rule,
             order::rule,
+            states::rule,
             control::rule,
         ],
         Operands::Text => &[elementwise::same, shape::rule, movement::rule, control::rule],

@@ -3,7 +3,7 @@
 use planish_ir::ops::{
     Binary, BinaryKind, Concat, Embedding, Expand, Gather, Iota, Reshape, Select, Slice, Split, Transpose, broadcast,
 };
-use planish_ir::{DType, Dim, Op, Shape};
+use planish_ir::{DType, Dim, Op, Shape, ValueId};
 
 use super::super::known::{Known, is_length, is_size};
 use super::super::scope::Scope;
@@ -158,7 +158,10 @@ fn slice(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         let shape = &scope.graph.ty(x).shape;
         let axis = axis(at, shape.rank())?;
         let size = &shape[axis];
-        let (Some(start), Some(end)) = (bound(start, size), bound(end, size)) else { return Ok(false) };
+        let tokens = last_of_input(scope, start, size);
+        let (Some(start), Some(end)) = (tokens.or_else(|| bound(start, size)), bound(end, size)) else {
+            return Ok(false);
+        };
         if size.as_constant().is_none() && !end.checked_sub(&start).is_some_and(|taken| is_length(&taken)) {
             return Ok(false);
         }
@@ -171,6 +174,17 @@ fn slice(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     }
     scope.set(name, x);
     Ok(true)
+}
+
+/// Where the last elements of an axis begin that are as many as an axis of an input has: both are axes of inputs, and the first is
+/// taken to have as many, as a mask of a cache and new tokens has more than the new tokens.
+fn last_of_input(scope: &Scope, start: &Dim, size: &Dim) -> Option<Dim> {
+    let is_given = |dim: &Dim| {
+        let of = |input: &ValueId| scope.graph.type_of(*input).as_tensor().is_some_and(|ty| ty.shape.contains(dim));
+        dim.as_symbol().is_some() && scope.graph.inputs().iter().any(of)
+    };
+    let taken = size.checked_sub(start)?;
+    (is_given(size) && is_given(&taken)).then(|| start.clone())
 }
 
 /// Where a slice begins or ends: counted from the end where negative, and at most the size. `None` where that depends on

@@ -14,9 +14,10 @@ pub const LOWER_STATES: Pass = Pass {
     name: "lower-states",
     summary: "Lowers convolutions and attention with a state of a fixed size. For target ort they become ONNX Runtime's \
               CausalConvWithState and LinearAttention in float32. Elsewhere a convolution becomes a product and a sum for \
-              each tap, over the tokens with the state before them. Linear attention with one decay for each head and without `beta` becomes \
-              products of all queries with all keys, as attention is, and products with the state. Other linear attention \
-              stays: its form in ONNX is a Scan over the tokens.",
+              each tap, over the tokens with the state before them. Linear attention stays, in float32: its form in ONNX is a Scan over \
+              chunks of tokens, or over the tokens where each element of a key has a decay. For target cuda, linear attention with one \
+              decay for each head and without `beta` becomes products of all queries with all keys, as attention is, and \
+              products with the state.",
     numerics: "The decay between two tokens is the exponential of the sum of the decays between them, in float32 at least.",
     example: Example {
         target: &ONNX,
@@ -61,13 +62,16 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
             Op::CausalConv(op) if operators && in_float32 => convolution::operator(l, op)?,
             Op::CausalConv(op) => convolution::sums(l, op)?,
             Op::LinearAttention(op) if operators && in_float32 => recurrence::operator(l, op)?,
-            Op::LinearAttention(op) => match recurrence::products(l, op)? {
-                Some(results) => results,
-                None if op.state.is_some() && (in_float32 || dtype == DType::F64) => {
-                    return Ok::<_, PassError>(Step::Keep);
+            Op::LinearAttention(op) if options.target.states == StateForm::Products => {
+                match recurrence::products(l, op)? {
+                    Some(results) => results,
+                    None => return Ok::<_, PassError>(Step::Keep),
                 }
-                None => recurrence::with_state(l, op)?,
-            },
+            }
+            Op::LinearAttention(op) if op.state.is_some() && (in_float32 || dtype == DType::F64) => {
+                return Ok(Step::Keep);
+            }
+            Op::LinearAttention(op) => recurrence::with_state(l, op)?,
             _ => return Ok(Step::Keep),
         };
         Ok(Step::Replace(results))

@@ -24,6 +24,9 @@ pub(super) const HELD: &[DType] = &[Bool, I8, I32, I64, U8, F16, Bf16, F32, F8E4
 /// The element types of quantized values.
 pub(super) const QUANTIZED: &[DType] = &[I8, F8E4M3FN, I4, F4E2M1];
 
+/// The element types of the operators in the Scan of linear attention.
+pub(super) const SCANNED: &[DType] = FLOATS;
+
 /// What TensorRT takes. A test compares it with fixtures/trt/parser.csv.
 pub(super) const GROUPS: &[Group] = &[
     Group {
