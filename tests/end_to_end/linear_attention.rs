@@ -70,7 +70,7 @@ fn inputs(has: Has, tokens: usize, decay: f64, alike: bool) -> BTreeMap<String, 
         match name {
             "q" | "k" => {
                 if name == "k" && alike {
-                    let first = numbers[..last].to_vec();
+                    let first: Vec<f64> = numbers.iter().take(last).copied().collect();
                     numbers.iter_mut().zip(first.iter().cycle()).for_each(|(x, first)| *x = *first);
                 }
                 for head in numbers.chunks_mut(SIZES[0]) {
