@@ -47,6 +47,12 @@ fn checkpoints_of_each_format_run() {
     }
     compiles_and_verifies(&fixture("gptq-act-order"), &["the codes of 7 quantized weights are not kept"]);
     compiles_and_verifies(&fixture("gguf-llama/model.gguf"), &["the codes of 3 quantized weights are not kept"]);
+    compiles_and_verifies(&fixture("gguf-types/model.gguf"), &["the codes of 2 quantized weights are not kept"]);
+    compiles_and_verifies(&fixture("mxfp4"), &[]);
+    for (name, lost) in [("fp8-blocks", 7), ("fp8-experts", 10), ("compressed-tensors-fp8-blocks", 7)] {
+        let warning = format!("the codes of {lost} quantized weights are not kept");
+        compiles_and_verifies(&fixture(name), &[&warning]);
+    }
 }
 
 /// The indices of bitsandbytes are operands of ONNX Runtime's operator as the file has them.

@@ -41,6 +41,14 @@ impl Weight {
             _ => None,
         }
     }
+
+    /// The same numbers, each times 1, as an expression of which codes are no part: for weights whose codes no operator is to
+    /// take. `None` for scalars and for types other than floats.
+    #[must_use]
+    pub fn without_codes(&self) -> Option<Self> {
+        let rows = *self.shape().first()?;
+        self.scale(0, &Self::numbers(self.dtype(), vec![rows], &vec![1.0; rows])?)
+    }
 }
 
 impl Dequantized {

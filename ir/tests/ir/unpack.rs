@@ -70,7 +70,7 @@ fn a_codebook_has_a_scale_for_each_block() {
 /// A block as GGML's C structures lay it out, of the codes and of the scales and minima of its groups, with `d` and `dmin`.
 fn block(kind: GgmlBlock, codes: &[u8], groups: &[(u8, u8)], [d, dmin]: [f32; 2]) -> Vec<u8> {
     let half = |x: f32| f16::from_f32(x).to_le_bytes();
-    let halves = |codes: &[u8]| (0..16).map(|i| codes[i] | codes[i + 16] << 4).collect::<Vec<u8>>();
+    let halves = |codes: &[u8]| (0..16).map(|i| codes[i] & 0xf | codes[i + 16] << 4).collect::<Vec<u8>>();
     // get_scale_min_k4, backwards.
     let six_bits = || {
         let mut packed = [0; 12];
@@ -90,7 +90,34 @@ fn block(kind: GgmlBlock, codes: &[u8], groups: &[(u8, u8)], [d, dmin]: [f32; 2]
         let pairs = codes.chunks(64).flat_map(move |c| (0..32).map(move |l| c[l] & mask | (c[l + 32] & mask) << 4));
         pairs.collect::<Vec<u8>>()
     };
+    let fives =
+        || (0..4).map(|byte| (0..8).fold(0, |all, bit| all | (codes[byte * 8 + bit] >> 4) << bit)).collect::<Vec<u8>>();
+    // The lower two bits of codes, in four parts of 32 for each 32 bytes.
+    let twos = || {
+        let byte = |n: usize, l: usize| (0..4).fold(0, |all, j| all | (codes[n * 128 + j * 32 + l] & 3) << (2 * j));
+        (0..2).flat_map(|n| (0..32).map(move |l| (n, l))).map(|(n, l)| byte(n, l)).collect::<Vec<u8>>()
+    };
     match kind {
+        GgmlBlock::Q5_0 => [&half(d)[..], &fives(), &halves(codes)].concat(),
+        GgmlBlock::Q5_1 => [&half(d)[..], &half(dmin), &fives(), &halves(codes)].concat(),
+        GgmlBlock::Q2K => {
+            let scales: Vec<u8> = groups.iter().map(|(scale, minimum)| scale | minimum << 4).collect();
+            [&scales[..], &twos(), &half(d), &half(dmin)].concat()
+        }
+        GgmlBlock::Q3K => {
+            let third = (0..32).map(|l| (0..8).fold(0, |byte, j| byte | (codes[j * 32 + l] >> 2) << j));
+            let low = (0..8).map(|j| groups[j].0 & 0xf | (groups[j + 8].0 & 0xf) << 4);
+            let high = (0..4).map(|j| (0..4).fold(0, |byte, k| byte | (groups[k * 4 + j].0 >> 4) << (2 * k)));
+            [third.collect::<Vec<u8>>(), twos(), low.chain(high).collect(), half(d).to_vec()].concat()
+        }
+        GgmlBlock::Iq4Nl => [&half(d)[..], &halves(codes)].concat(),
+        GgmlBlock::Iq4Xs => {
+            let high = (0..8).fold(0u16, |all, j| all | u16::from(groups[j].0 >> 4) << (2 * j));
+            let low = (0..4).map(|j| groups[2 * j].0 & 0xf | (groups[2 * j + 1].0 & 0xf) << 4);
+            let parts = codes.chunks(32).flat_map(halves).collect::<Vec<u8>>();
+            [&half(d)[..], &high.to_le_bytes(), &low.collect::<Vec<u8>>(), &parts].concat()
+        }
+        GgmlBlock::Mxfp4 => [&[groups[0].0][..], &halves(codes)].concat(),
         GgmlBlock::Q4_0 => [&half(d)[..], &halves(codes)].concat(),
         GgmlBlock::Q4_1 => [&half(d)[..], &half(dmin), &halves(codes)].concat(),
         GgmlBlock::Q8_0 => [&half(d)[..], codes].concat(),
@@ -116,9 +143,23 @@ fn block(kind: GgmlBlock, codes: &[u8], groups: &[(u8, u8)], [d, dmin]: [f32; 2]
 /// What the codes of a block stand for.
 fn meaning(kind: GgmlBlock, codes: &[u8], groups: &[(u8, u8)], [d, dmin]: [f32; 2]) -> Vec<f32> {
     let [d, dmin] = [d, dmin].map(|x| f16::from_f32(x).to_f32());
+    const NONLINEAR: [f32; 16] =
+        [-127., -104., -83., -65., -49., -35., -22., -10., 1., 13., 25., 38., 53., 69., 89., 113.];
+    const E2M1: [f64; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     let number = |(i, code): (usize, &u8)| {
         let group = |size: usize| groups[i / size];
+        let six_bits = |scale: u8| f32::from(scale) - 32.0;
         match kind {
+            GgmlBlock::Q5_0 => d * (f32::from(*code) - 16.0),
+            GgmlBlock::Q5_1 => d * f32::from(*code) + dmin,
+            GgmlBlock::Q2K => d * f32::from(group(16).0) * f32::from(*code) - dmin * f32::from(group(16).1),
+            GgmlBlock::Q3K => d * six_bits(group(16).0) * (f32::from(*code) - 4.0),
+            GgmlBlock::Iq4Nl => d * NONLINEAR[usize::from(*code)],
+            GgmlBlock::Iq4Xs => d * six_bits(group(32).0) * NONLINEAR[usize::from(*code)],
+            GgmlBlock::Mxfp4 => {
+                let number = E2M1[usize::from(*code & 7)] * f64::from(i32::from(group(32).0) - 127).exp2();
+                if *code > 7 && number != 0.0 { -number as f32 } else { number as f32 }
+            }
             GgmlBlock::Q4_0 => d * (f32::from(*code) - 8.0),
             GgmlBlock::Q4_1 => d * f32::from(*code) + dmin,
             GgmlBlock::Q8_0 => d * f32::from(code.cast_signed()),
@@ -132,10 +173,17 @@ fn meaning(kind: GgmlBlock, codes: &[u8], groups: &[(u8, u8)], [d, dmin]: [f32; 
 }
 
 /// A kind of block with the largest code, the number of groups and the largest scale of one.
-const KINDS: [(GgmlBlock, u8, usize, u8); 6] = [
+const KINDS: [(GgmlBlock, u8, usize, u8); 13] = [
     (GgmlBlock::Q4_0, 15, 0, 0),
     (GgmlBlock::Q4_1, 15, 0, 0),
+    (GgmlBlock::Q5_0, 31, 0, 0),
+    (GgmlBlock::Q5_1, 31, 0, 0),
     (GgmlBlock::Q8_0, 255, 0, 0),
+    (GgmlBlock::Q2K, 3, 16, 15),
+    (GgmlBlock::Q3K, 7, 16, 63),
+    (GgmlBlock::Iq4Nl, 15, 0, 0),
+    (GgmlBlock::Iq4Xs, 15, 8, 63),
+    (GgmlBlock::Mxfp4, 15, 1, 255),
     (GgmlBlock::Q4K, 15, 8, 63),
     (GgmlBlock::Q5K, 31, 8, 63),
     (GgmlBlock::Q6K, 63, 16, 255),
@@ -277,7 +325,7 @@ fn the_text_form_has_each_packing() {
 
     for (packing, message) in [
         ("words/4", "is not a packing"),
-        ("codes/q3_k", "`q3_k` is none of q4_0, q4_1, q8_0, "),
+        ("codes/q7_k", "`q7_k` is none of q4_0, q4_1, q5_0, q5_1, q8_0, "),
         ("codebook/x/1/0", "is not a packing"),
     ] {
         let wrong = source.replacen(", words)", &format!(", {packing})"), 1);

@@ -100,9 +100,7 @@ impl<'a> Tensors<'a> {
 
     /// The stored name of the module whose weight is stored in quantized form, where it is.
     fn quantized_module<'n>(&self, stored: &'n str) -> Option<&'n str> {
-        let module = stored.strip_suffix(".weight")?;
-        let marker = self.quantization.as_ref()?.marker();
-        self.checkpoint.tensor(&format!("{module}{marker}")).map(|_| module)
+        self.quantization.as_ref()?.module(self.checkpoint, stored)
     }
 
     /// Whether the weight of a linear layer is stored as [out, in] whatever the layer is: in GGUF files, and in quantized

@@ -35,7 +35,10 @@ fn weights_are_what_gguf_says() {
     assert_eq!((model.vocab_size, model.max_positions), (Some(340), Some(64)));
     let [warning] = model.warnings.as_slice() else { panic!("{:?}", model.warnings) };
     let named = ["blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.ffn_up.weight"];
-    assert_says(warning, &[&["codes of 3 quantized weights are not kept", "Q4_1, Q4_K, Q5_K"], &named[..]].concat());
+    assert_says(
+        warning,
+        &[&["codes of 3 quantized weights are not kept", "Q4_1, Q5_1, Q2_K, Q4_K, Q5_K"], &named[..]].concat(),
+    );
 
     let kept = |name: &str| codes(&model, name).map(|(dtype, scales, _)| (dtype, scales.shape().to_vec()));
     assert_eq!(kept("layers.0.self_attn.v_proj.weight"), Some((DType::I8, vec![16, 16])));
@@ -43,6 +46,25 @@ fn weights_are_what_gguf_says() {
     assert_eq!(kept("lm_head.weight"), Some((DType::I8, vec![340, 8])));
     assert_eq!(kept("embed_tokens.weight"), Some((DType::I8, vec![340, 16])));
     assert_eq!(kept("layers.0.self_attn.o_proj.weight"), None);
+}
+
+#[test]
+fn weights_of_other_types_are_what_gguf_says() {
+    let folder = fixture("gguf-types");
+    let model = load_path(&folder.join("model.gguf"), LENIENT).unwrap();
+    assert_eq!(assert_reference(&model, &folder), 7);
+    let named = ["the codes of 2 quantized weights are not kept", "token_embd.weight", "blk.0.ffn_down.weight"];
+    assert_says(&model.warnings.join("\n"), &named);
+    let kept = |name: &str| codes(&model, name).map(|(dtype, scales, _)| (dtype, scales.shape().to_vec()));
+    for (name, expected) in [
+        ("lm_head.weight", (DType::I4, vec![48, 16])),
+        ("layers.0.self_attn.v_proj.weight", (DType::I8, vec![16, 8])),
+        ("layers.0.self_attn.o_proj.weight", (DType::I8, vec![256, 1])),
+        ("layers.0.mlp.gate_proj.weight", (DType::I8, vec![32, 8])),
+        ("layers.0.mlp.up_proj.weight", (DType::I8, vec![32, 8])),
+    ] {
+        assert_eq!(kept(name), Some(expected), "{name}");
+    }
 }
 
 /// The outputs of a decoder for two rows of tokens, without a cache.
@@ -307,7 +329,7 @@ fn damaged_files_are_refused() {
     says(&|f| f.version = 1, &["version of the format is 1"]);
     says(&|f| f.version = 3u32.swap_bytes(), &["big-endian"]);
     says(&|f| f.version = 0, &["version of the format is 0"]);
-    says(&|f| f.tensor(q).kind = 10, &[q, "of type Q2_K", "known are F32, F16, Q4_0"]);
+    says(&|f| f.tensor(q).kind = 16, &[q, "of type IQ2_XXS", "known are F32, F16, Q4_0"]);
     says(&|f| f.tensor(q).kind = 99, &[q, "of type number 99"]);
     says(&|f| f.tensor(gate).kind = 12, &[gate, "rows of 64 elements are not whole blocks of 256"]);
     says(&|f| f.tensor(q).shape = vec![64, 0], &[q, "dimension that is 0"]);

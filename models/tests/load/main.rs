@@ -16,6 +16,7 @@ mod decoders;
 mod dense_decoders;
 mod encoder_heads;
 mod experts;
+mod float_codes;
 mod fuzz;
 mod gemma;
 mod gguf;

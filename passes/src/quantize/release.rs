@@ -41,6 +41,5 @@ fn floats(weight: &Weight) -> Option<Weight> {
     if !has_codes || weight.dtype() != DType::F32 || weight.shape().len() != 2 {
         return None;
     }
-    let rows = weight.shape()[0];
-    weight.scale(0, &Weight::numbers(DType::F32, vec![rows], &vec![1.0; rows])?)
+    weight.without_codes()
 }

@@ -161,7 +161,7 @@ impl Gguf {
         let parts = std::slice::from_ref(&packed);
         let (Some(codes), Some((scales, each))) = (block.codes(), block.scales()) else {
             let weight = Weight::unpack(parts, Packing::Numbers(block), DType::F32, shape).ok_or_else(too_large)?;
-            let why = "blocks of their types (Q4_1, Q4_K, Q5_K) have minima that are no multiples of their scales";
+            let why = "blocks of their types (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K) have minima that are no multiples of their scales";
             return Ok(Dequantized { weight, loses_codes: Some(why) });
         };
         let size = block.elements() / each;

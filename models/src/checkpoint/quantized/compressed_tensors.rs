@@ -1,11 +1,12 @@
 //! compressed-tensors (<https://github.com/vllm-project/compressed-tensors>), as llm-compressor writes it: integers, packed
-//! into words or not, with scales of whole tensors, of outputs or of groups of inputs.
+//! into words or not, with scales of whole tensors, of outputs or of groups of inputs; and floating-point numbers of 8 bits.
 
 use planish_ir::weight::{Channels, Packing};
 use planish_ir::{DType, Weight};
 use serde_json::Value;
 
 use super::Dequantized;
+use super::float8::{self, Float8};
 use super::layer::{FLOATS, Layer};
 use super::packed::{group_order, grouped};
 use super::settings::{Keys, Settings};
@@ -29,23 +30,35 @@ const GROUP: Keys = Keys {
 
 /// Those of the weights of a group. The tensors say the size of groups, and whether there are zero points and an order.
 const WEIGHTS: Keys = Keys {
-    used: &["num_bits", "strategy", "type"],
+    used: &["block_structure", "num_bits", "strategy", "type"],
     irrelevant: &["actorder", "group_size", "observer", "observer_kwargs", "scale_dtype", "symmetric", "zp_dtype"],
-    // Scales that each run computes, and blocks of several rows.
-    off: &["block_structure", "dynamic"],
+    // Scales that each run computes.
+    off: &["dynamic"],
 };
+
+/// The codes of a layer in words.
+const PACKED: &str = ".weight_packed";
 
 /// The settings of a checkpoint. The tensors of a layer say the bits and the groups of its codes.
 pub(crate) struct CompressedTensors {
-    /// Whether codes are packed into words.
-    packed: bool,
+    form: Form,
     /// The bits that groups say; none where one does not say them.
     bits: Vec<u64>,
 }
 
+/// How codes are stored.
+enum Form {
+    /// Integers packed into words: `weight_packed`.
+    Packed,
+    /// Integers of 8 bits.
+    Integers,
+    /// Floating-point numbers of 8 bits.
+    Floats(Float8),
+}
+
 impl CompressedTensors {
     pub(super) fn read(settings: &Settings<'_, '_>) -> Result<Self, ModelError> {
-        const FORMATS: &[&str] = &["pack-quantized", "int-quantized"];
+        const FORMATS: &[&str] = &["pack-quantized", "int-quantized", "float-quantized"];
         settings.check(&KEYS)?;
         settings.only("format", FORMATS)?;
         settings.only("quantization_status", &["compressed"])?;
@@ -61,16 +74,15 @@ impl CompressedTensors {
                 config.error(format!("`{}.config_groups` is missing: it says how weights are quantized", settings.key))
             );
         };
-        let activations = |of: &str| {
-            settings.config.warn(format!(
-                "`{}.{of}` quantizes activations too, which is not followed: they stay floats",
-                settings.key
-            ));
-        };
         if settings.get("kv_cache_scheme").is_some_and(|value| !is_off(value)) {
-            activations("kv_cache_scheme");
+            settings.warn_of_activations("kv_cache_scheme");
         }
-        let mut bits = Vec::new();
+        let is_float = format == Some(FORMATS[2]);
+        let (kind, kinds, strategies): (_, _, &[&str]) = match is_float {
+            true => ("float", "floating-point numbers", &["tensor", "channel", "group", "block"]),
+            false => ("int", "integers", &["tensor", "channel", "group"]),
+        };
+        let (mut bits, mut block) = (Vec::new(), None);
         for (name, group) in groups {
             let place = format!("config_groups.{name}");
             let Value::Object(group) = group else { return Err(settings.unexpected(&place, group, "an object")) };
@@ -81,20 +93,36 @@ impl CompressedTensors {
                 let place = format!("{place}.weights");
                 let Value::Object(weights) = value else { return Err(settings.unexpected(&place, value, "an object")) };
                 let given = |key: &str| weights.get(key).filter(|value| !value.is_null());
-                if !matches!(given("type").and_then(Value::as_str), None | Some("int")) {
-                    return Err(settings.unexpected(&place, value, "integers"));
+                let own = given("type").and_then(Value::as_str).unwrap_or("int");
+                if own != kind {
+                    return Err(settings.unexpected(&place, value, kinds));
                 }
                 settings.check_object(&format!("{place}."), weights, &WEIGHTS)?;
-                settings.only_of(&format!("{place}.strategy"), given("strategy"), &["tensor", "channel", "group"])?;
+                settings.only_of(&format!("{place}.strategy"), given("strategy"), strategies)?;
                 bits.push(given("num_bits").and_then(Value::as_u64));
+                if let Some(value) = given("block_structure") {
+                    let place = format!("{place}.block_structure");
+                    let own = float8::sizes(value).ok_or_else(|| settings.unexpected(&place, value, float8::PAIR))?;
+                    if block.replace(own).is_some_and(|other| other != own) {
+                        return Err(settings.unexpected(&place, value, "the same for all groups"));
+                    }
+                }
             }
             if given("input_activations").or(given("output_activations")).is_some() {
-                activations(&place);
+                settings.warn_of_activations(&place);
             }
         }
         let bits = bits.into_iter().collect::<Option<Vec<u64>>>().unwrap_or_default();
+        if let Some(other) = bits.iter().find(|bits| is_float && **bits != 8) {
+            return Err(settings.config.error(format!(
+                "`{}.config_groups` has floating-point numbers of {other} bits, which are not supported: 8 are",
+                settings.key
+            )));
+        }
         match format {
-            Some(format) => Ok(Self { packed: format == FORMATS[0], bits }),
+            Some(_) if is_float => Ok(Self { form: Form::Floats(Float8 { block }), bits }),
+            Some(format) if format == FORMATS[0] => Ok(Self { form: Form::Packed, bits }),
+            Some(_) => Ok(Self { form: Form::Integers, bits }),
             None => Err(settings.config.error(format!(
                 "`{}.format` is missing: known are {}",
                 settings.key,
@@ -103,16 +131,23 @@ impl CompressedTensors {
         }
     }
 
-    pub(super) fn marker(&self) -> &'static str {
-        if self.packed { ".weight_packed" } else { ".weight_scale" }
+    /// The ending of the tensor that tells a quantized layer; none where the type of its weight does.
+    pub(super) fn marker(&self) -> Option<&'static str> {
+        match self.form {
+            Form::Packed => Some(PACKED),
+            Form::Integers => Some(".weight_scale"),
+            Form::Floats(_) => None,
+        }
     }
 
     /// The weight of a layer. Codes without zero points are signed, those with zero points are unsigned, and so are these:
     /// the forms that targets have.
     pub(super) fn weight(&self, layer: &mut Layer<'_>) -> Result<Dequantized, ModelError> {
-        let too_many = |layer: &Layer<'_>| layer.error(self.marker(), "its size does not fit 64 bits".to_owned());
-        let unsigned = match self.packed {
-            true => {
+        let weight = if matches!(self.form, Form::Packed) { PACKED } else { ".weight" };
+        let too_many = |layer: &Layer<'_>| layer.error(weight, "its size does not fit 64 bits".to_owned());
+        let unsigned = match &self.form {
+            Form::Floats(method) => return method.weight(layer),
+            Form::Packed => {
                 let codes = packed_codes(layer)?;
                 let own = codes.dtype().bits() as u64;
                 if !self.bits.is_empty() && !self.bits.contains(&own) {
@@ -120,11 +155,11 @@ impl CompressedTensors {
                     let expected = expected.join(" or ");
                     let message =
                         format!("its codes have {own} bits, and `config_groups` of config.json says {expected}");
-                    return Err(layer.error(self.marker(), message));
+                    return Err(layer.error(PACKED, message));
                 }
                 Some(codes)
             }
-            false => layer.matrix(".weight", &[DType::I8])?.0.flip_sign(),
+            Form::Integers => layer.matrix(weight, &[DType::I8])?.0.flip_sign(),
         };
         let unsigned = unsigned.ok_or_else(|| too_many(layer))?;
         let &[outputs, inputs] = unsigned.shape() else { return Err(too_many(layer)) };
@@ -170,7 +205,6 @@ impl CompressedTensors {
 
 /// The codes of `weight_packed` [out, words], of the shape `weight_shape`: in offset binary, so that they are unsigned.
 fn packed_codes(layer: &mut Layer<'_>) -> Result<Weight, ModelError> {
-    const PACKED: &str = ".weight_packed";
     let (words, [rows, columns]) = layer.matrix(PACKED, &[DType::I32])?;
     let sizes = layer.shaped(".weight_shape", &[DType::I64, DType::I32], &[2], "outputs and inputs")?;
     let sizes = sizes.cast(DType::I64).ok_or_else(|| layer.error(".weight_shape", "it is no list".to_owned()))?;

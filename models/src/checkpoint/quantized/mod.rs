@@ -4,7 +4,9 @@
 
 mod bitsandbytes;
 mod compressed_tensors;
+mod float8;
 mod layer;
+mod mxfp4;
 mod packed;
 mod settings;
 
@@ -15,11 +17,13 @@ pub(crate) use layer::Layer;
 use settings::Settings;
 
 use crate::ModelError;
+use crate::checkpoint::Checkpoint;
 use crate::checkpoint::config::{Config, is_off};
 use crate::checkpoint::config_keys::QUANTIZATION;
 
 /// The methods that are read, as messages name them.
-const METHODS: &str = "gptq, awq, compressed-tensors (pack-quantized, int-quantized), bitsandbytes (4 bits)";
+const METHODS: &str = "gptq, awq, compressed-tensors (pack-quantized, int-quantized, float-quantized), bitsandbytes (4 bits), fp8, \
+                       mxfp4";
 
 /// How the linear layers of a checkpoint are quantized.
 pub(crate) enum Quantization {
@@ -29,6 +33,10 @@ pub(crate) enum Quantization {
     CompressedTensors(compressed_tensors::CompressedTensors),
     /// `weight` of bytes with `weight.absmax` and `weight.quant_map`.
     Bitsandbytes,
+    /// `weight` of numbers of 8 bits with `weight_scale_inv` or `weight_scale`.
+    Float8(float8::Float8),
+    /// Experts of numbers of 4 bits: a name with `_blocks` and with `_scales`.
+    Mxfp4,
 }
 
 /// A weight of a quantized layer.
@@ -57,6 +65,8 @@ impl Quantization {
                 compressed_tensors::CompressedTensors::read(&settings).map(Self::CompressedTensors)
             }
             "bitsandbytes" => bitsandbytes::check(&settings).map(|()| Self::Bitsandbytes),
+            "fp8" => float8::Float8::read(&settings).map(Self::Float8),
+            "mxfp4" => mxfp4::check(&settings).map(|()| Self::Mxfp4),
             _ => {
                 let method = if method.is_empty() { "no `quant_method`" } else { method };
                 Err(config.error(format!(
@@ -68,16 +78,28 @@ impl Quantization {
         .map(Some)
     }
 
-    /// The ending of the tensor that stands for the weight of a quantized layer.
-    pub(crate) fn marker(&self) -> &'static str {
-        match self {
-            Self::Packed(_) => ".qweight",
-            Self::CompressedTensors(method) => method.marker(),
-            Self::Bitsandbytes => bitsandbytes::MARKER,
-        }
+    /// The stored name of the module whose weight, of the name that it would have, is in quantized form, where it is.
+    pub(crate) fn module<'n>(&self, checkpoint: &Checkpoint, weight: &'n str) -> Option<&'n str> {
+        let module = match self {
+            Self::Mxfp4 => weight,
+            _ => weight.strip_suffix(".weight")?,
+        };
+        let is_there = |marker: &str| checkpoint.tensor(&format!("{module}{marker}")).is_some();
+        let has_codes = || {
+            let dtype = checkpoint.tensor(weight).and_then(|(_, tensor)| tensor.element_type());
+            dtype.is_some_and(|dtype| float8::CODES.contains(&dtype))
+        };
+        let is_quantized = match self {
+            Self::Packed(_) => is_there(".qweight"),
+            Self::CompressedTensors(method) => method.marker().map_or_else(has_codes, is_there),
+            Self::Bitsandbytes => is_there(bitsandbytes::MARKER),
+            Self::Float8(_) => has_codes(),
+            Self::Mxfp4 => is_there(mxfp4::MARKER),
+        };
+        is_quantized.then_some(module)
     }
 
-    /// The weight of a quantized layer, which has a tensor with the [marker](Self::marker).
+    /// The weight of a quantized layer, by its [module](Self::module).
     ///
     /// # Errors
     /// When a tensor of the layer is missing, or they do not fit each other.
@@ -86,6 +108,8 @@ impl Quantization {
             Self::Packed(method) => method.weight(layer),
             Self::CompressedTensors(method) => method.weight(layer),
             Self::Bitsandbytes => bitsandbytes::weight(layer),
+            Self::Float8(method) => method.weight(layer),
+            Self::Mxfp4 => mxfp4::weight(layer),
         }
     }
 }

@@ -59,6 +59,12 @@ impl<'a> Settings<'a, '_> {
         Ok(())
     }
 
+    /// Warns that a setting quantizes activations.
+    pub(super) fn warn_of_activations(&self, of: &str) {
+        self.config
+            .warn(format!("`{}.{of}` quantizes activations too, which is not followed: they stay floats", self.key));
+    }
+
     pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
         self.values.get(key).filter(|value| !value.is_null())
     }

@@ -24,7 +24,7 @@ pub(crate) enum Stored {
     /// `or_along` perhaps with the other axis last, as transformers 5 has it.
     PackedAcross { or_along: bool },
     /// `experts.gate_up_proj`, [experts, hidden, 2 * inner], gates and the others in turn, `experts.down_proj`, [experts, inner,
-    /// hidden], and biases of both.
+    /// hidden], and biases of both. Quantized weights are [experts, out, in].
     InTurn,
 }
 
@@ -111,6 +111,16 @@ impl Stored {
                 };
                 [wide.map(columns(0)), wide.map(columns(inner.value)), down.map(|part| part.transpose(&[1, 0]))]
             }
+            Self::InTurn if b.tensors.is_out_in(&at(PACKED[0])) => {
+                let wide = Parts::packed(b, &at(PACKED[0]), [count, both, hidden])?;
+                let down = Parts::packed(b, &at(PACKED[1]), [count, hidden, inner])?;
+                let every_other = |first: usize| {
+                    let rows: Vec<usize> = (first..both.value).step_by(2).collect();
+                    move |part: &Weight| part.gather(0, &rows)
+                };
+                biases = Some(biases_in_turn(b, mixture, hidden, module)?);
+                [wide.map(every_other(0)), wide.map(every_other(1)), down]
+            }
             Self::InTurn => {
                 let wide = Parts::packed(b, &at(PACKED[0]), [count, hidden, both])?;
                 let down = Parts::packed(b, &at(PACKED[1]), [count, inner, hidden])?;
@@ -165,7 +175,7 @@ impl Parts {
     fn packed(b: &mut Builder<'_>, name: &str, shape: [Size; 3]) -> Result<Self, ModelError> {
         let (whole, origin) = b.tensors.take(&[name], &shape)?;
         let [count, rows, columns] = shape.map(|size| size.value);
-        let one = |expert: usize| whole.rows(expert..expert + 1)?.reshape(&[rows, columns]);
+        let one = |expert: usize| matrix(&whole.rows(expert..expert + 1)?, [rows, columns]);
         let parts = (0..count).map(one).collect::<Option<Vec<_>>>();
         Ok(Self { parts: parts.unwrap_or_else(|| unreachable!("{FIT}")), origin })
     }
@@ -185,6 +195,22 @@ impl Parts {
         }
         let joined = codes.or_else(|| Weight::stack(&self.parts).and_then(|joined| joined.reshape(&shape)));
         b.graph.add_weight(name, joined.unwrap_or_else(|| unreachable!("{FIT}")), self.origin)
+    }
+}
+
+/// A weight of one expert, [1, rows, columns], as a matrix, with its codes where it has some in blocks of columns.
+fn matrix(of: &Weight, [rows, columns]: [usize; 2]) -> Option<Weight> {
+    match of.as_dequantized() {
+        Some(Dequantized { codes, scales, zero_points, channels: Channels::Blocks { axis: 2, size } }) => {
+            let blocks = [rows, columns.div_ceil(size)];
+            let zero_points = match &zero_points {
+                Some(zeros) => Some(zeros.reshape(&blocks)?),
+                None => None,
+            };
+            let codes = codes.reshape(&[rows, columns])?;
+            codes.dequantize(Channels::Blocks { axis: 1, size }, &scales.reshape(&blocks)?, zero_points.as_ref())
+        }
+        _ => of.reshape(&[rows, columns]),
     }
 }
 
