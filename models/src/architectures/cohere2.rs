@@ -4,6 +4,9 @@
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::cohere;
 use crate::architectures::llama;
+use crate::checkpoint::gguf::config::Form;
+use crate::checkpoint::gguf::parts;
+use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self};
 use crate::layers::builder::Builder;
 use crate::layers::windows::{self, Windows};
@@ -23,7 +26,20 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         &["attention_bias", "hidden_act", "layer_norm_eps", "logit_scale"],
     ],
     irrelevant_keys: &[],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "cohere2",
+        class: "Cohere2ForCausalLM",
+        pairs: false,
+        configure: |c| {
+            let form = Form { eps: ["attention.layer_norm_epsilon", "layer_norm_eps"], ..Form::LLAMA };
+            let sizes = gguf::config::decoder(c, &form)?;
+            c.set("hidden_act", "silu");
+            c.set("attention_bias", c.has("blk.0.attn_q.bias"));
+            parts::copy(c, "logit_scale", "logit_scale")?;
+            parts::windows(c, sizes.window, sizes.layers)
+        },
+        ..llama::GGUF
+    }),
     build,
     pad_token_id: Some(0),
     ..llama::ARCHITECTURE

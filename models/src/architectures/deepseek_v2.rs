@@ -4,6 +4,9 @@
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::checkpoint::config_keys::Only;
+use crate::checkpoint::gguf::config::Conversion;
+use crate::checkpoint::gguf::parts::Gating;
+use crate::checkpoint::gguf::{self, Kind, Names};
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::experts::{self, GroupScore, Groups, Mixture, Shared};
@@ -36,12 +39,59 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         // Cuts products into pieces, as they were trained: same result.
         "pretraining_tp",
     ],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "deepseek2",
+        class: "DeepseekV2ForCausalLM",
+        pairs: false,
+        names: GGUF_NAMES,
+        configure: configure_gguf,
+        ..llama::GGUF
+    }),
     build,
     ..llama::ARCHITECTURE
 };
 
 const METHOD: &str = "topk_method";
+
+/// The names of tensors in GGUF files, also of DeepSeek-V3.
+const GGUF_NAMES: Names = Names {
+    layer: &[
+        ("attn_norm", "input_layernorm"),
+        ("attn_q", "self_attn.q_proj"),
+        ("attn_q_a", "self_attn.q_a_proj"),
+        ("attn_q_a_norm", "self_attn.q_a_layernorm"),
+        ("attn_q_b", "self_attn.q_b_proj"),
+        ("attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"),
+        ("attn_kv_a_norm", "self_attn.kv_a_layernorm"),
+        ("attn_kv_b", "self_attn.kv_b_proj"),
+        ("attn_k_b", "self_attn.k_b_proj"),
+        ("attn_v_b", "self_attn.v_b_proj"),
+        ("attn_output", "self_attn.o_proj"),
+        ("ffn_norm", "post_attention_layernorm"),
+        ("ffn_gate", "mlp.gate_proj"),
+        ("ffn_up", "mlp.up_proj"),
+        ("ffn_down", "mlp.down_proj"),
+        ("ffn_gate_inp", "mlp.gate"),
+        ("exp_probs_b.bias", "mlp.gate.e_score_correction_bias"),
+        ("ffn_gate_exps", "mlp.experts.gate_proj"),
+        ("ffn_up_exps", "mlp.experts.up_proj"),
+        ("ffn_down_exps", "mlp.experts.down_proj"),
+        ("ffn_gate_shexp", "mlp.shared_experts.gate_proj"),
+        ("ffn_up_shexp", "mlp.shared_experts.up_proj"),
+        ("ffn_down_shexp", "mlp.shared_experts.down_proj"),
+    ],
+    ..llama::GGUF_NAMES
+};
+
+fn configure_gguf(c: &mut Conversion<'_>) -> Result<(), String> {
+    gguf::latent::sizes(c)?;
+    let (model_type, class, gating) = match gguf::latent::has_sigmoids(c) {
+        true => ("deepseek_v3", "DeepseekV3ForCausalLM", Gating::Sigmoid),
+        false => ("deepseek_v2", "DeepseekV2ForCausalLM", Gating::Softmax),
+    };
+    c.set_model(model_type, class);
+    gguf::latent::experts(c, gating)
+}
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     // Heads are of other sizes than this, which the features that turn take the place of.

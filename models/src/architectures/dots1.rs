@@ -4,6 +4,8 @@
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::{deepseek_v3, llama};
 use crate::checkpoint::config_keys::Only;
+use crate::checkpoint::gguf::parts::{self, Gating};
+use crate::checkpoint::gguf::{self, Kind, Names};
 use crate::layers::blocks::{self, Defaults, HeadNorms, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows::{self, Windows};
@@ -27,9 +29,48 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     only: &[Only::One("moe_layer_freq"), deepseek_v3::ONLY[0], deepseek_v3::ONLY[1]],
     // Cuts products into pieces, as they were trained: same result.
     irrelevant_keys: &["pretraining_tp"],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "dots1",
+        class: "Dots1ForCausalLM",
+        pairs: false,
+        names: GGUF_NAMES,
+        configure: |c| {
+            let sizes = gguf::config::llama(c)?;
+            c.set("hidden_act", "silu");
+            c.set("attention_bias", c.has("blk.0.attn_q.bias"));
+            parts::windows(c, sizes.window, sizes.layers)?;
+            gguf::latent::experts(c, Gating::Sigmoid)
+        },
+        ..llama::GGUF
+    }),
     build,
     ..llama::ARCHITECTURE
+};
+
+/// The names of tensors in GGUF files.
+const GGUF_NAMES: Names = Names {
+    layer: &[
+        ("attn_norm", "input_layernorm"),
+        ("attn_q", "self_attn.q_proj"),
+        ("attn_q_norm", "self_attn.q_norm"),
+        ("attn_k", "self_attn.k_proj"),
+        ("attn_k_norm", "self_attn.k_norm"),
+        ("attn_v", "self_attn.v_proj"),
+        ("attn_output", "self_attn.o_proj"),
+        ("ffn_norm", "post_attention_layernorm"),
+        ("ffn_gate", "mlp.gate_proj"),
+        ("ffn_up", "mlp.up_proj"),
+        ("ffn_down", "mlp.down_proj"),
+        ("ffn_gate_inp", "mlp.gate"),
+        ("exp_probs_b.bias", "mlp.gate.e_score_correction_bias"),
+        ("ffn_gate_exps", "mlp.experts.gate_proj"),
+        ("ffn_up_exps", "mlp.experts.up_proj"),
+        ("ffn_down_exps", "mlp.experts.down_proj"),
+        ("ffn_gate_shexp", "mlp.shared_experts.gate_proj"),
+        ("ffn_up_shexp", "mlp.shared_experts.up_proj"),
+        ("ffn_down_shexp", "mlp.shared_experts.down_proj"),
+    ],
+    ..llama::GGUF_NAMES
 };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {

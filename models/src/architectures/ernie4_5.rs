@@ -2,6 +2,7 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
+use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::{decoder, rope};
@@ -13,7 +14,16 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     tasks: decoder::WITHOUT_LABELS,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["hidden_act", "rms_norm_eps", "use_bias"]],
     irrelevant_keys: &[],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "ernie4_5",
+        class: "Ernie4_5ForCausalLM",
+        pairs: false,
+        configure: |c| {
+            c.set("use_bias", c.has("blk.0.attn_q.bias"));
+            gguf::config::llama_with_silu(c)
+        },
+        ..llama::GGUF
+    }),
     build,
     pad_token_id: Some(0),
     ..llama::ARCHITECTURE

@@ -3,7 +3,9 @@
 //! layers with one only.
 
 use crate::architecture::{Architecture, Properties};
-use crate::architectures::llama;
+use crate::architectures::{llama, olmo2};
+use crate::checkpoint::gguf::parts;
+use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self, Around, Defaults, HeadNorms, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows::{self, Windows};
@@ -15,7 +17,18 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "Exaone4",
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act", "rms_norm_eps", PATTERN]],
     irrelevant_keys: &[],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "exaone4",
+        class: "Exaone4ForCausalLM",
+        pairs: false,
+        names: olmo2::GGUF_NAMES,
+        configure: |c| {
+            let sizes = gguf::config::llama(c)?;
+            c.set("hidden_act", "silu");
+            parts::windows(c, sizes.window, sizes.layers)
+        },
+        ..llama::GGUF
+    }),
     build,
     ..llama::ARCHITECTURE
 };

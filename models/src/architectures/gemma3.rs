@@ -3,6 +3,9 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::{gemma2, llama};
+use crate::checkpoint::gguf::config::Conversion;
+use crate::checkpoint::gguf::parts;
+use crate::checkpoint::gguf::{self, Kind, Names};
 use crate::layers::blocks::{self, Defaults, HeadNorms, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::rope::Layers;
@@ -24,7 +27,14 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         &[BIDIRECTIONAL, LOCAL_THETA],
     ],
     irrelevant_keys: gemma2::IRRELEVANT_KEYS,
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "gemma3",
+        class: "Gemma3ForCausalLM",
+        pairs: false,
+        names: GGUF_NAMES,
+        whole_norms: true,
+        configure: configure_gguf,
+    }),
     build,
     pad_token_id: Some(0),
     ..llama::ARCHITECTURE
@@ -32,6 +42,37 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 
 const BIDIRECTIONAL: &str = "use_bidirectional_attention";
 pub(super) const LOCAL_THETA: &str = "rope_local_base_freq";
+
+/// The names of tensors in GGUF files: those of Gemma 2, and norms of heads.
+const GGUF_NAMES: Names = Names {
+    layer: &[
+        ("attn_norm", "input_layernorm"),
+        ("attn_q", "self_attn.q_proj"),
+        ("attn_q_norm", "self_attn.q_norm"),
+        ("attn_k", "self_attn.k_proj"),
+        ("attn_k_norm", "self_attn.k_norm"),
+        ("attn_v", "self_attn.v_proj"),
+        ("attn_output", "self_attn.o_proj"),
+        ("post_attention_norm", "post_attention_layernorm"),
+        ("ffn_norm", "pre_feedforward_layernorm"),
+        ("post_ffw_norm", "post_feedforward_layernorm"),
+        ("ffn_gate", "mlp.gate_proj"),
+        ("ffn_up", "mlp.up_proj"),
+        ("ffn_down", "mlp.down_proj"),
+    ],
+    ..llama::GGUF_NAMES
+};
+
+fn configure_gguf(c: &mut Conversion<'_>) -> Result<(), String> {
+    c.set_model("gemma3_text", "Gemma3ForCausalLM");
+    let sizes = gguf::config::llama(c)?;
+    parts::windows(c, Some(sizes.window.unwrap_or(4096)), sizes.layers)?;
+    c.set("hidden_activation", "gelu_pytorch_tanh");
+    c.set(LOCAL_THETA, c.number("rope.freq_base_swa")?.unwrap_or(10000.0));
+    // The file does not say it: of the published models, only that with 62 layers scales by features of the model.
+    c.set("query_pre_attn_scalar", if sizes.layers == 62 { sizes.hidden / sizes.heads } else { sizes.head });
+    parts::copy(c, "final_logit_softcapping", "final_logit_softcapping")
+}
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let defaults = Defaults { vocab_size: 262_208, max_position_embeddings: Some(131_072), ..gemma2::DEFAULTS };

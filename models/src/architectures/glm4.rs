@@ -3,6 +3,8 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
+use crate::checkpoint::gguf::config::Form;
+use crate::checkpoint::gguf::{self, Kind, Names};
 use crate::layers::blocks::{self, Defaults, FeedForward, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::{decoder, rope};
@@ -14,10 +16,39 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     tasks: decoder::WITHOUT_ANSWERS,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["attention_bias", "hidden_act", "rms_norm_eps"]],
     irrelevant_keys: &[],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "glm4",
+        class: "Glm4ForCausalLM",
+        pairs: false,
+        names: GGUF_NAMES,
+        configure: |c| {
+            gguf::config::decoder(c, &Form { part: true, ..Form::LLAMA })?;
+            c.set("attention_bias", c.has("blk.0.attn_q.bias"));
+            c.set("hidden_act", "silu");
+            Ok(())
+        },
+        ..llama::GGUF
+    }),
     build,
     pad_token_id: Some(151_329),
     ..llama::ARCHITECTURE
+};
+
+/// The names of tensors in GGUF files.
+const GGUF_NAMES: Names = Names {
+    layer: &[
+        ("attn_norm", "input_layernorm"),
+        ("attn_q", "self_attn.q_proj"),
+        ("attn_k", "self_attn.k_proj"),
+        ("attn_v", "self_attn.v_proj"),
+        ("attn_output", "self_attn.o_proj"),
+        ("post_attention_norm", "post_self_attn_layernorm"),
+        ("ffn_norm", "post_attention_layernorm"),
+        ("ffn_up", "mlp.gate_up_proj"),
+        ("ffn_down", "mlp.down_proj"),
+        ("post_ffw_norm", "post_mlp_layernorm"),
+    ],
+    ..llama::GGUF_NAMES
 };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {

@@ -1,9 +1,14 @@
 //! gpt-oss (OpenAI 2025, arXiv:2508.10925), as `transformers/models/gpt_oss` has it: Llama with sinks, windows in every other
 //! layer, and a mixture of experts as feed-forward.
 
+use serde_json::json;
+
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::checkpoint::config::Config;
+use crate::checkpoint::gguf::config::Conversion;
+use crate::checkpoint::gguf::parts::{self, Gating};
+use crate::checkpoint::gguf::{self, Kind, Names};
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::decoder;
@@ -29,13 +34,53 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "experts_per_token",
         "initial_context_length",
     ],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "gpt-oss",
+        class: "GptOssForCausalLM",
+        pairs: false,
+        names: GGUF_NAMES,
+        configure: configure_gguf,
+        ..llama::GGUF
+    }),
     build,
     ..llama::ARCHITECTURE
 };
 
 const COUNT: &str = "num_local_experts";
 const TAKEN: &str = "num_experts_per_tok";
+
+/// The names of tensors in GGUF files.
+const GGUF_NAMES: Names = Names {
+    layer: &[
+        ("attn_norm", "input_layernorm"),
+        ("attn_q", "self_attn.q_proj"),
+        ("attn_k", "self_attn.k_proj"),
+        ("attn_v", "self_attn.v_proj"),
+        ("attn_output", "self_attn.o_proj"),
+        ("attn_sinks.weight", "self_attn.sinks"),
+        ("post_attention_norm", "post_attention_layernorm"),
+        ("ffn_gate_inp", "mlp.router"),
+        ("ffn_gate_exps", "mlp.experts.gate_proj"),
+        ("ffn_up_exps", "mlp.experts.up_proj"),
+        ("ffn_down_exps", "mlp.experts.down_proj"),
+    ],
+    ..llama::GGUF_NAMES
+};
+
+fn configure_gguf(c: &mut Conversion<'_>) -> Result<(), String> {
+    c.set_model("gpt_oss", "GptOssForCausalLM");
+    let sizes = gguf::config::llama(c)?;
+    // Files do not say it: the frequencies of the published models are not cut to whole dimensions.
+    parts::truncates(c, false);
+    if c.text("rope.scaling.type")?.is_none_or(|kind| kind == "none") {
+        let base = c.number("rope.freq_base")?.unwrap_or(10000.0);
+        c.set("rope_parameters", json!({"rope_type": "default", "rope_theta": base}));
+    }
+    parts::windows(c, sizes.window, sizes.layers)?;
+    c.set("attention_bias", c.has("blk.0.attn_q.bias"));
+    parts::must_normalize(c, true)?;
+    parts::experts(c, [COUNT, TAKEN, "intermediate_size"], Gating::SoftmaxOfChosen)
+}
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(

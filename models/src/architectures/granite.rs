@@ -3,6 +3,9 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
+use crate::checkpoint::gguf::config::Conversion;
+use crate::checkpoint::gguf::parts;
+use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self, Defaults, EmbeddingScale, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::{decoder, rope};
@@ -14,7 +17,16 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     tasks: decoder::WITHOUT_LABELS,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, KEYS, &["mlp_bias"]],
     irrelevant_keys: &[],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "granite",
+        class: "GraniteForCausalLM",
+        configure: |c| {
+            configure_gguf(c)?;
+            c.set("mlp_bias", c.has("blk.0.ffn_up.bias"));
+            Ok(())
+        },
+        ..llama::GGUF
+    }),
     build,
     ..llama::ARCHITECTURE
 };
@@ -29,6 +41,21 @@ pub(super) const KEYS: &[&str] = &[
     "residual_multiplier",
     "rms_norm_eps",
 ];
+
+/// What GGUF files say of Granite without experts and with them.
+pub(super) fn configure_gguf(c: &mut Conversion<'_>) -> Result<(), String> {
+    gguf::config::llama_with_silu(c)?;
+    c.set("attention_bias", c.has("blk.0.attn_q.bias"));
+    for (from, to) in [
+        ("attention.scale", "attention_multiplier"),
+        ("embedding_scale", "embedding_multiplier"),
+        ("logit_scale", "logits_scaling"),
+        ("residual_scale", "residual_multiplier"),
+    ] {
+        parts::copy(c, from, to)?;
+    }
+    Ok(())
+}
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = read(b)?;

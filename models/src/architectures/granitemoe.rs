@@ -2,6 +2,9 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::{granite, llama};
+use crate::checkpoint::gguf::config::Conversion;
+use crate::checkpoint::gguf::parts::{self, Gating};
+use crate::checkpoint::gguf::{Kind, Names};
 use crate::layers::blocks::{self, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::experts::{Mixture, Router, Scoring, Stored};
@@ -15,10 +18,45 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     renamed: RENAMED,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, granite::KEYS, &["num_experts_per_tok", "num_local_experts"]],
     irrelevant_keys: &[],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "granitemoe",
+        class: "GraniteMoeForCausalLM",
+        names: GGUF_NAMES,
+        configure: configure_gguf,
+        ..llama::GGUF
+    }),
     build,
     ..llama::ARCHITECTURE
 };
+
+/// The names of tensors in GGUF files.
+const GGUF_NAMES: Names = Names {
+    layer: &[
+        ("attn_norm", "input_layernorm"),
+        ("attn_q", "self_attn.q_proj"),
+        ("attn_k", "self_attn.k_proj"),
+        ("attn_v", "self_attn.v_proj"),
+        ("attn_output", "self_attn.o_proj"),
+        ("ffn_norm", "post_attention_layernorm"),
+        ("ffn_gate_inp", "block_sparse_moe.router.layer"),
+        ("ffn_gate_exps", "block_sparse_moe.experts.gate_proj"),
+        ("ffn_up_exps", "block_sparse_moe.experts.up_proj"),
+        ("ffn_down_exps", "block_sparse_moe.experts.down_proj"),
+    ],
+    ..llama::GGUF_NAMES
+};
+
+fn configure_gguf(c: &mut Conversion<'_>) -> Result<(), String> {
+    if c.size_or_none("expert_shared_feed_forward_length")?.is_some() {
+        return Err(c.unexpected(
+            "expert_shared_feed_forward_length",
+            "0: experts for all tokens are not supported in GGUF files",
+        ));
+    }
+    granite::configure_gguf(c)?;
+    parts::must_normalize(c, true)?;
+    parts::experts(c, ["num_local_experts", "num_experts_per_tok", "intermediate_size"], Gating::Softmax)
+}
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = granite::read(b)?;

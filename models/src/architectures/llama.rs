@@ -1,6 +1,7 @@
 //! Llama (Touvron et al. 2023, arXiv:2302.13971), as `transformers/models/llama` has it.
 
 use crate::architecture::{Architecture, Properties};
+use crate::architectures::mixtral;
 use crate::checkpoint::gguf::config::Sizes;
 use crate::checkpoint::gguf::{self, Kind, Names, Pair};
 use crate::layers::blocks::{self, Defaults, Settings};
@@ -37,6 +38,9 @@ pub(crate) const GGUF: Kind = Kind {
     configure: |c| {
         let Sizes { window, .. } = gguf::config::llama(c)?;
         c.set("hidden_act", "silu");
+        if c.size_or_none("expert_count")?.is_some() {
+            return mixtral::configure_gguf(c, window);
+        }
         match window {
             // The files of Mistral say that they are Llama.
             Some(window) => {
@@ -52,8 +56,8 @@ pub(crate) const GGUF: Kind = Kind {
     },
 };
 
-/// The names of tensors in GGUF files.
-const GGUF_NAMES: Names = Names {
+/// The names of tensors in GGUF files; of experts, those of Qwen2-MoE.
+pub(crate) const GGUF_NAMES: Names = Names {
     model: GGUF_MODEL,
     layers: "model.layers.",
     layer: &[
@@ -68,6 +72,14 @@ const GGUF_NAMES: Names = Names {
         ("ffn_gate", "mlp.gate_proj"),
         ("ffn_up", "mlp.up_proj"),
         ("ffn_down", "mlp.down_proj"),
+        ("ffn_gate_inp", "mlp.gate"),
+        ("ffn_gate_exps", "mlp.experts.gate_proj"),
+        ("ffn_up_exps", "mlp.experts.up_proj"),
+        ("ffn_down_exps", "mlp.experts.down_proj"),
+        ("ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
+        ("ffn_gate_shexp", "mlp.shared_expert.gate_proj"),
+        ("ffn_up_shexp", "mlp.shared_expert.up_proj"),
+        ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
     ],
 };
 

@@ -2,6 +2,8 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
+use crate::checkpoint::gguf::config::Conversion;
+use crate::checkpoint::gguf::parts::{self, Gating};
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::experts::{Mixture, Router, Stored, Sum};
@@ -26,6 +28,17 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     build,
     ..llama::ARCHITECTURE
 };
+
+/// What GGUF files of Llama with experts say of it.
+pub(super) fn configure_gguf(c: &mut Conversion<'_>, window: Option<u64>) -> Result<(), String> {
+    c.set_model("mixtral", "MixtralForCausalLM");
+    if let Some(window) = window {
+        c.set("sliding_window", window);
+    }
+    let names = ["num_local_experts", "num_experts_per_tok", "intermediate_size"];
+    parts::experts(c, names, Gating::Softmax)?;
+    parts::must_normalize(c, true)
+}
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = settings(b, &Defaults { intermediate_size: Some(14336), ..DEFAULTS })?;

@@ -3,6 +3,7 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
+use crate::checkpoint::gguf::{self, Kind, Names};
 use crate::layers::blocks::{self, Around, Defaults, HeadNorms, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::{decoder, rope};
@@ -14,10 +15,41 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     tasks: decoder::OF_TEXTS,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["attention_bias", "hidden_act", "rms_norm_eps"]],
     irrelevant_keys: &[],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "olmo2",
+        class: "Olmo2ForCausalLM",
+        pairs: false,
+        names: GGUF_NAMES,
+        configure: |c| {
+            if c.size_or_none("attention.sliding_window")?.is_some() {
+                return Err(c.unexpected("attention.sliding_window", "0: OLMo 3 is not supported in GGUF files"));
+            }
+            c.set("attention_bias", c.has("blk.0.attn_q.bias"));
+            gguf::config::llama_with_silu(c)
+        },
+        ..llama::GGUF
+    }),
     build,
     pad_token_id: Some(1),
     ..llama::ARCHITECTURE
+};
+
+/// The names of tensors in GGUF files, with norms after attention and feed-forward.
+pub(crate) const GGUF_NAMES: Names = Names {
+    layer: &[
+        ("attn_q", "self_attn.q_proj"),
+        ("attn_q_norm", "self_attn.q_norm"),
+        ("attn_k", "self_attn.k_proj"),
+        ("attn_k_norm", "self_attn.k_norm"),
+        ("attn_v", "self_attn.v_proj"),
+        ("attn_output", "self_attn.o_proj"),
+        ("post_attention_norm", "post_attention_layernorm"),
+        ("post_ffw_norm", "post_feedforward_layernorm"),
+        ("ffn_gate", "mlp.gate_proj"),
+        ("ffn_up", "mlp.up_proj"),
+        ("ffn_down", "mlp.down_proj"),
+    ],
+    ..llama::GGUF_NAMES
 };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {

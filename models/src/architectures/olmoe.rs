@@ -3,6 +3,8 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
+use crate::checkpoint::gguf::parts::{self, Gating};
+use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self, Defaults, HeadNorms, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::experts::{self, Mixture};
@@ -22,7 +24,18 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     older_keys: &[("num_local_experts", "num_experts")],
     irrelevant_keys: &[],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "olmoe",
+        class: "OlmoeForCausalLM",
+        pairs: false,
+        configure: |c| {
+            gguf::config::llama_with_silu(c)?;
+            c.set("norm_topk_prob", parts::normalizes(c, false)?);
+            parts::copy(c, "attention.clamp_kqv", CLIP)?;
+            parts::experts(c, ["num_experts", "num_experts_per_tok", "intermediate_size"], Gating::Softmax)
+        },
+        ..llama::GGUF
+    }),
     build,
     pad_token_id: Some(1),
     ..llama::ARCHITECTURE

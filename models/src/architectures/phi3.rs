@@ -4,6 +4,9 @@
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::checkpoint::config_keys::Only;
+use crate::checkpoint::gguf::config::Form;
+use crate::checkpoint::gguf::parts;
+use crate::checkpoint::gguf::{self, Kind, Names};
 use crate::layers::blocks::{self, Defaults, FeedForward, Projections, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows::{self, Windows};
@@ -17,10 +20,39 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act", "rms_norm_eps"]],
     only: &[Only::Off("attention_bias")],
     irrelevant_keys: &[],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "phi3",
+        class: "Phi3ForCausalLM",
+        pairs: false,
+        names: GGUF_NAMES,
+        configure: |c| {
+            if c.has("rope_factors_long.weight") {
+                return Err("`rope_factors_long.weight` is there: the rotary embedding longrope of Phi-3 is not supported in GGUF files; \
+                            take the checkpoint that the file was made from"
+                    .to_owned());
+            }
+            let sizes = gguf::config::decoder(c, &Form { part: true, ..Form::LLAMA })?;
+            c.set("hidden_act", "silu");
+            parts::windows(c, sizes.window, sizes.layers)
+        },
+        ..llama::GGUF
+    }),
     build,
     pad_token_id: Some(32_000),
     ..llama::ARCHITECTURE
+};
+
+/// The names of tensors in GGUF files.
+const GGUF_NAMES: Names = Names {
+    layer: &[
+        ("attn_norm", "input_layernorm"),
+        ("attn_qkv", "self_attn.qkv_proj"),
+        ("attn_output", "self_attn.o_proj"),
+        ("ffn_norm", "post_attention_layernorm"),
+        ("ffn_up", "mlp.gate_up_proj"),
+        ("ffn_down", "mlp.down_proj"),
+    ],
+    ..llama::GGUF_NAMES
 };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {

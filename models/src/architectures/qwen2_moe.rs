@@ -3,6 +3,8 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
+use crate::checkpoint::gguf::parts::{self, Gating};
+use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::experts::{self, Mixture, Shared};
@@ -33,7 +35,20 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         ],
     ],
     irrelevant_keys: &[],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "qwen2moe",
+        class: "Qwen2MoeForCausalLM",
+        pairs: false,
+        configure: |c| {
+            c.set_model("qwen2_moe", "Qwen2MoeForCausalLM");
+            gguf::config::llama_with_silu(c)?;
+            c.set("qkv_bias", c.has("blk.0.attn_q.bias"));
+            c.set("norm_topk_prob", parts::normalizes(c, false)?);
+            c.set("shared_expert_intermediate_size", c.required("expert_shared_feed_forward_length")?);
+            parts::experts(c, ["num_experts", "num_experts_per_tok", "moe_intermediate_size"], Gating::Softmax)
+        },
+        ..llama::GGUF
+    }),
     build,
     ..llama::ARCHITECTURE
 };

@@ -2,6 +2,8 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
+use crate::checkpoint::gguf::parts::{self, Gating};
+use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self, Defaults, HeadNorms, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::experts::{self, Mixture};
@@ -32,7 +34,19 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     older_keys: &[("num_experts", "num_local_experts")],
     // Of windows in the upper layers, which this class does not have.
     irrelevant_keys: &["max_window_layers"],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "qwen3moe",
+        class: "Qwen3MoeForCausalLM",
+        pairs: false,
+        configure: |c| {
+            c.set_model("qwen3_moe", "Qwen3MoeForCausalLM");
+            gguf::config::llama_with_silu(c)?;
+            c.set("attention_bias", c.has("blk.0.attn_q.bias"));
+            c.set("norm_topk_prob", parts::normalizes(c, true)?);
+            parts::experts(c, ["num_experts", "num_experts_per_tok", "moe_intermediate_size"], Gating::Softmax)
+        },
+        ..llama::GGUF
+    }),
     build,
     ..llama::ARCHITECTURE
 };

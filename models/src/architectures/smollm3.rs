@@ -3,6 +3,7 @@
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
 use crate::checkpoint::config::{Config, Size};
+use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows::{self, Windows};
@@ -23,7 +24,18 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     ],
     // What published configurations repeat of other models.
     irrelevant_keys: &["max_window_layers", "pretraining_tp"],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "smollm3",
+        class: "SmolLM3ForCausalLM",
+        configure: |c| {
+            c.set("attention_bias", c.has("blk.0.attn_q.bias"));
+            c.set("mlp_bias", c.has("blk.0.ffn_up.bias"));
+            // Files do not say it.
+            c.set("no_rope_layer_interval", 4);
+            gguf::config::llama_with_silu(c)
+        },
+        ..llama::GGUF
+    }),
     build,
     pad_token_id: Some(128_004),
     ..llama::ARCHITECTURE

@@ -3,6 +3,9 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
+use crate::checkpoint::gguf::config::Form;
+use crate::checkpoint::gguf::parts;
+use crate::checkpoint::gguf::{self, Kind, Names};
 use crate::layers::blocks::{self, Defaults, FeedForward, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::norm::Norm;
@@ -16,9 +19,37 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     tasks: decoder::WITHOUT_ANSWERS,
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act", "norm_epsilon", "use_bias"]],
     irrelevant_keys: &["embedding_dropout", "residual_dropout"],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "starcoder2",
+        class: "Starcoder2ForCausalLM",
+        pairs: false,
+        names: GGUF_NAMES,
+        configure: |c| {
+            let form = Form { eps: ["attention.layer_norm_epsilon", "norm_epsilon"], ..Form::LLAMA };
+            let sizes = gguf::config::decoder(c, &form)?;
+            c.set("use_bias", c.has("blk.0.attn_q.bias"));
+            c.set("hidden_act", "gelu_pytorch_tanh");
+            parts::windows(c, sizes.window, sizes.layers)
+        },
+        ..llama::GGUF
+    }),
     build,
     ..llama::ARCHITECTURE
+};
+
+/// The names of tensors in GGUF files.
+const GGUF_NAMES: Names = Names {
+    layer: &[
+        ("attn_norm", "input_layernorm"),
+        ("attn_q", "self_attn.q_proj"),
+        ("attn_k", "self_attn.k_proj"),
+        ("attn_v", "self_attn.v_proj"),
+        ("attn_output", "self_attn.o_proj"),
+        ("ffn_norm", "post_attention_layernorm"),
+        ("ffn_up", "mlp.c_fc"),
+        ("ffn_down", "mlp.c_proj"),
+    ],
+    ..llama::GGUF_NAMES
 };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {

@@ -146,15 +146,15 @@ impl Checkpoint {
 
     /// Opens a GGUF file, which has the configuration too.
     fn open_gguf(path: &Path, kinds: &[&'static gguf::Kind]) -> Result<Self, ModelError> {
-        let gguf::Opened { file, config, gguf } = Gguf::open(path, kinds)?;
+        let gguf::Opened { files, config, gguf } = Gguf::open(path, kinds)?;
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        let name = match stem.as_str() {
+        let name = match gguf::split::part(&stem).map_or(stem.as_str(), |(name, ..)| name) {
             "model" => model_name(&folder, Path::new(SINGLE)),
-            _ => stem,
+            name => name.to_owned(),
         };
-        let tensors = gguf.names().map(|name| (name.clone(), 0)).collect();
-        let (root, shards) = (folder.clone(), vec![Arc::new(file)]);
+        let tensors = gguf.names().map(|(name, file)| (name.clone(), file)).collect();
+        let (root, shards) = (folder.clone(), files.into_iter().map(Arc::new).collect());
         Ok(Self { name, shards, tensors, gguf: Some(gguf), ..Self::bare(root, folder, config) })
     }
 

@@ -3,6 +3,7 @@
 
 mod beside;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -228,6 +229,7 @@ impl<'a> Tensors<'a> {
         let Some((file, tensor)) = self.checkpoint.tensor(&name) else { return Err(self.missing(names)) };
         let stored = self.checkpoint.stored_name(&name).to_owned();
         let wrong = |message| ModelError::Tensor { name: stored.clone(), path: file.path().to_owned(), message };
+        let tensor = &*self.checkpoint.gguf().map_or(Cow::Borrowed(tensor), |gguf| gguf.shaped(tensor, shape));
         check_shape(&tensor.shape, shape).map_err(wrong)?;
         if let Some(gguf) = self.checkpoint.gguf() {
             let Dequantized { weight, loses_codes } =

@@ -23,6 +23,8 @@ pub(crate) const KEYS: &[&str] =
 /// What norms of latents add to the mean square, whatever the configuration says of other norms.
 const EPS: f64 = 1e-6;
 
+const FIT: &str = "the shapes were checked when the tensors were taken";
+
 /// The sizes of latents and heads.
 pub(crate) struct Latent {
     /// Features of the latents of queries, where they have some.
@@ -204,6 +206,13 @@ impl Latent {
     /// The weights of keys, [heads, still, rank], and of values, [heads, rank, values].
     fn absorbed(&self, b: &mut Builder<'_>, heads: Size, module: &str) -> Result<[ValueId; 2], ModelError> {
         let (still, values, rank) = (self.still.value, self.values.value, self.rank.value);
+        if let Some((keys, values, origin)) = self.apart(b, heads, module)? {
+            let values = values.transpose(&[0, 2, 1]);
+            let parts = keys.transpose(&[0, 2, 1]).zip(values);
+            let (keys, values) = parts.unwrap_or_else(|| unreachable!("{FIT}"));
+            let mut add = |name: &str, part, origin| b.graph.add_weight(&format!("{module}.{name}"), part, origin);
+            return Ok([add("keys", keys, origin.clone()), add("values", values, origin)]);
+        }
         let name = format!("{module}.weight");
         let (weight, origin) = b.tensors.take(&[&name], &[self.expanded(heads), self.rank])?;
         let part = |first: usize, size: usize| {
@@ -212,9 +221,38 @@ impl Latent {
             Weight::stack(&rows.collect::<Option<Vec<_>>>()?)?.reshape(&[heads.value, size, rank])
         };
         let parts = part(0, still).zip(part(still, values).and_then(|part| part.transpose(&[0, 2, 1])));
-        let (keys, values) = parts.unwrap_or_else(|| unreachable!("the shape was checked when the tensor was taken"));
+        let (keys, values) = parts.unwrap_or_else(|| unreachable!("{FIT}"));
         let mut add = |name: &str, part, origin| b.graph.add_weight(&format!("{module}.{name}"), part, origin);
         Ok([add("keys", keys, origin.clone()), add("values", values, origin)])
+    }
+
+    /// The weights of keys, [heads, rank, still], and of values, [heads, values, rank], where they are apart, as in GGUF files.
+    fn apart(
+        &self,
+        b: &mut Builder<'_>,
+        heads: Size,
+        module: &str,
+    ) -> Result<Option<(Weight, Weight, Origin)>, ModelError> {
+        let name = |part: &str| format!("{}.weight", module.replace("kv_b_proj", part));
+        if !b.tensors.contains(&name("k_b_proj")) {
+            return Ok(None);
+        }
+        let (keys, origin) = b.tensors.take(&[&name("k_b_proj")], &[heads, self.rank, self.still])?;
+        let (values, _) = b.tensors.take(&[&name("v_b_proj")], &[heads, self.values, self.rank])?;
+        Ok(Some((keys, values, origin)))
+    }
+
+    /// The projection of latents to keys and values of all heads.
+    fn expand(&self, b: &mut Builder<'_>, latent: ValueId, heads: Size, module: &str) -> Result<ValueId, ModelError> {
+        let Some((keys, values, origin)) = self.apart(b, heads, module)? else {
+            return b.projection(latent, module, [self.expanded(heads), self.rank], false);
+        };
+        let keys = keys.transpose(&[0, 2, 1]);
+        let both = keys.and_then(|keys| Weight::concat(&[keys, values], 1));
+        let both = both.and_then(|both| both.reshape(&[self.expanded(heads).value, self.rank.value]));
+        let both = both.unwrap_or_else(|| unreachable!("{FIT}"));
+        let weight = b.graph.add_weight(&format!("{module}.weight"), both, origin);
+        b.emit(Linear::new(latent, weight, None), module)
     }
 
     /// The features of keys that do not turn, and of values.
@@ -240,7 +278,7 @@ impl Latent {
             "num_attention_heads * (qk_nope_head_dim + qk_rope_head_dim)",
         );
         let both = Size::derived(self.still.value + self.values.value, "qk_nope_head_dim + v_head_dim");
-        let up = b.projection(latent, &at("kv_b_proj"), [self.expanded(heads), self.rank], false)?;
+        let up = self.expand(b, latent, heads, &at("kv_b_proj"))?;
         let up = b.reshape(up, tokens(b, &[heads, both]), &at("kv.heads"))?;
         let [k_still, v] = split(b, up, 3, [self.still, self.values], &at("kv.up.split"))?;
         let k_turning =

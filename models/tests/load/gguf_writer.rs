@@ -199,18 +199,26 @@ fn renamed(architecture: &str, name: &str) -> String {
     format!("blk.{layer}.{own}.{kind}")
 }
 
+/// The rows of queries or keys of so many heads, where the halves of a head become pairs.
+pub(crate) fn halves_to_pairs(stored: &Stored, heads: usize) -> Stored {
+    let mut out = stored.clone();
+    let row = stored.bytes.len() / stored.shape[0];
+    // reshape(heads, 2, half, ..).swapaxes(1, 2).
+    let half = stored.shape[0] / heads / 2;
+    for (head, part, i) in (0..heads).flat_map(|h| (0..2).flat_map(move |p| (0..half).map(move |i| (h, p, i)))) {
+        let (from, to) = ((head * 2 + part) * half + i, (head * half + i) * 2 + part);
+        out.bytes[to * row..][..row].copy_from_slice(&stored.bytes[from * row..][..row]);
+    }
+    out
+}
+
 fn changed(architecture: &str, name: &str, stored: &Stored, config: &Json) -> Stored {
     let heads = |key: &str| usize::try_from(config[key].as_u64().unwrap()).unwrap();
     let mut out = stored.clone();
     let row = stored.bytes.len() / stored.shape[0];
     if architecture == "llama" && (name.contains("q_proj") || name.contains("k_proj")) {
         let heads = heads(if name.contains("q_proj") { "num_attention_heads" } else { "num_key_value_heads" });
-        // reshape(heads, 2, half, ..).swapaxes(1, 2): the halves of a head become pairs.
-        let half = stored.shape[0] / heads / 2;
-        for (head, part, i) in (0..heads).flat_map(|h| (0..2).flat_map(move |p| (0..half).map(move |i| (h, p, i)))) {
-            let (from, to) = ((head * 2 + part) * half + i, (head * half + i) * 2 + part);
-            out.bytes[to * row..][..row].copy_from_slice(&stored.bytes[from * row..][..row]);
-        }
+        out = halves_to_pairs(stored, heads);
     }
     if architecture == "gpt2" && stored.shape.len() == 2 && name.contains(".h.") {
         let [rows, columns] = stored.shape[..] else { unreachable!() };

@@ -20,6 +20,7 @@ mod float_codes;
 mod fuzz;
 mod gemma;
 mod gguf;
+mod gguf_converted;
 mod gguf_writer;
 mod goldens;
 mod gpt_neox;

@@ -22,11 +22,11 @@ pub(crate) struct Tensors<'a> {
 
 /// A configuration that is being made of an architecture's metadata. It keeps a record of the keys that were asked for.
 pub(crate) struct Conversion<'a> {
-    metadata: &'a Metadata,
+    pub(super) metadata: &'a Metadata,
     kind: &'static Kind,
     pub(super) tensors: &'a Tensors<'a>,
     asked: RefCell<BTreeSet<&'static str>>,
-    config: Map<String, Value>,
+    pub(super) config: Map<String, Value>,
 }
 
 impl Conversion<'_> {
@@ -163,9 +163,6 @@ pub(super) fn config(
     tensors: &Tensors<'_>,
 ) -> Result<(Map<String, Value>, Vec<String>), String> {
     let mut c = Conversion { metadata, kind, tensors, asked: RefCell::default(), config: Map::new() };
-    if c.size_or_none("expert_count")?.is_some() {
-        return Err(format!("`{}.expert_count` is there: mixtures of experts (MoE) are not supported", kind.name));
-    }
     c.set_model(kind.name, kind.class);
     c.set("vocab_size", tensors.vocabulary);
     c.set("tie_word_embeddings", !c.has("output.weight"));
@@ -177,6 +174,9 @@ pub(super) fn config(
         }
     }
     (kind.configure)(&mut c)?;
+    if !c.asked.borrow().contains("expert_count") && c.size_or_none("expert_count")?.is_some() {
+        return Err(format!("`{}.expert_count` is there: this architecture is not one of experts", kind.name));
+    }
     c.check_numbers()?;
     Ok((c.config.clone(), c.ignored()))
 }
@@ -192,12 +192,29 @@ pub(crate) struct Sizes {
     pub(crate) window: Option<u64>,
 }
 
+/// What files of Llama and its kin differ in.
+pub(crate) struct Form {
+    /// What norms add to the mean square: the name of the metadata, and the key of config.json.
+    pub(crate) eps: [&'static str; 2],
+    /// Whether a part of each head may turn with positions.
+    pub(crate) part: bool,
+}
+
+impl Form {
+    pub(crate) const LLAMA: Self = Self { eps: ["attention.layer_norm_rms_epsilon", "rms_norm_eps"], part: false };
+}
+
 /// Sets what configurations of Llama and its kin have in common.
 pub(crate) fn llama(c: &mut Conversion<'_>) -> Result<Sizes, String> {
+    decoder(c, &Form::LLAMA)
+}
+
+/// The same of files of a form.
+pub(crate) fn decoder(c: &mut Conversion<'_>, form: &Form) -> Result<Sizes, String> {
     let window = c.size_or_none("attention.sliding_window")?;
     let (hidden, heads) = (c.required("embedding_length")?, c.required("attention.head_count")?);
     let positions = c.required("context_length")?;
-    let eps = c.number("attention.layer_norm_rms_epsilon")?;
+    let eps = c.number(form.eps[0])?;
     // Where the file does not say it, heads share the features.
     let head = match c.size("attention.key_length")? {
         Some(head) => head,
@@ -207,7 +224,10 @@ pub(crate) fn llama(c: &mut Conversion<'_>) -> Result<Sizes, String> {
             return Err(c.unexpected("embedding_length", &heads));
         }
     };
-    if c.size("rope.dimension_count")?.is_some_and(|turning| turning != head) {
+    let turning = c.size("rope.dimension_count")?.unwrap_or(head);
+    if form.part && turning < head {
+        c.set("partial_rotary_factor", turning as f64 / head as f64);
+    } else if turning != head {
         return Err(format!(
             "{}: only rotary embeddings of whole heads are supported",
             c.unexpected("rope.dimension_count", &format!("{head}, the features of a head"))
@@ -222,10 +242,10 @@ pub(crate) fn llama(c: &mut Conversion<'_>) -> Result<Sizes, String> {
     c.set("intermediate_size", c.required("feed_forward_length")?);
     c.set("max_position_embeddings", positions);
     c.set("head_dim", head);
-    c.set("rms_norm_eps", eps.ok_or_else(|| c.unexpected("attention.layer_norm_rms_epsilon", "a number"))?);
+    c.set(form.eps[1], eps.ok_or_else(|| c.unexpected(form.eps[0], "a number"))?);
     let base = c.number("rope.freq_base")?.unwrap_or(10000.0);
     c.set("rope_theta", base);
-    if let Some(scaling) = rope_scaling(c, base, head, positions)? {
+    if let Some(scaling) = rope_scaling(c, base, turning, positions)? {
         c.set("rope_scaling", scaling);
     }
     Ok(Sizes { hidden, heads, head, layers, window })

@@ -3,7 +3,7 @@
 use super::config::Conversion;
 use super::metadata::{Metadata, Value as Stored};
 
-/// A module of a layer: its name in the file, and in the checkpoint.
+/// A module of a layer: its name in the file, and in the checkpoint. With the ending `.weight` or `.bias`, both are names of tensors.
 pub(crate) type Pair = (&'static str, &'static str);
 
 /// An architecture of GGUF files.
@@ -37,16 +37,21 @@ pub(crate) struct Names {
 impl Names {
     /// The checkpoint's name of a tensor of the file, if it has one.
     pub(super) fn checkpoint(&self, stored: &str) -> Option<String> {
-        let (module, kind) = stored.rsplit_once('.')?;
-        let of = |pairs: &[Pair], module: &str| pairs.iter().find(|(own, _)| *own == module).map(|(_, name)| *name);
-        let name = match module.strip_prefix("blk.") {
-            Some(rest) => {
-                let (layer, module) = rest.split_once('.')?;
-                format!("{}{}.{}", self.layers, layer.parse::<u32>().ok()?, of(self.layer, module)?)
-            }
-            None => of(self.model, module)?.to_owned(),
+        let of = |pairs: &[Pair], tensor: &str| {
+            let find = |wanted: &str| pairs.iter().find(|(own, _)| *own == wanted).map(|(_, name)| *name);
+            let of_module = |(module, kind): (&str, &str)| {
+                let name = find(module).filter(|_| matches!(kind, "weight" | "bias"))?;
+                Some(format!("{name}.{kind}"))
+            };
+            find(tensor).map(str::to_owned).or_else(|| of_module(tensor.rsplit_once('.')?))
         };
-        matches!(kind, "weight" | "bias").then(|| format!("{name}.{kind}"))
+        match stored.strip_prefix("blk.") {
+            Some(rest) => {
+                let (layer, tensor) = rest.split_once('.')?;
+                Some(format!("{}{}.{}", self.layers, layer.parse::<u32>().ok()?, of(self.layer, tensor)?))
+            }
+            None => of(self.model, stored),
+        }
     }
 }
 

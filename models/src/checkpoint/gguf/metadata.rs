@@ -66,6 +66,12 @@ impl Metadata {
         Some(texts)
     }
 
+    /// The elements of a list of booleans; `None` where it is another list.
+    pub(crate) fn flags(&self, array: &Array) -> Option<Vec<bool>> {
+        let bytes = self.header.get(array.place.clone())?;
+        (array.kind == BOOL).then(|| bytes.iter().map(|byte| *byte != 0).collect())
+    }
+
     /// The elements of a list of numbers; `None` where it is another list.
     pub(crate) fn numbers(&self, array: &Array) -> Option<Vec<f64>> {
         let bytes = self.header.get(array.place.clone())?;

@@ -1,14 +1,18 @@
-//! GGUF files: one file has the configuration, the tokenizer and the tensors of a model, as llama.cpp writes it.
+//! GGUF files: one file, or several parts, have the configuration, the tokenizer and the tensors of a model, as llama.cpp writes it.
 
 pub(crate) mod config;
 mod doubts;
 mod header;
 mod keys;
 mod kind;
+pub(crate) mod latent;
 mod metadata;
+pub(crate) mod parts;
 mod rope;
+pub(crate) mod split;
 mod tokenizer;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,10 +23,9 @@ use serde_json::{Map, Value};
 
 use self::config::Tensors;
 pub(crate) use self::kind::{Kind, Names, Pair};
-use self::metadata::Value as Stored;
 use self::tokenizer::Vocabulary;
 use crate::ModelError;
-use crate::checkpoint::config::MAX_SIZE;
+use crate::checkpoint::config::{MAX_SIZE, Size};
 use crate::checkpoint::quantized::Dequantized;
 use crate::checkpoint::safetensors::{StoredTensor, WeightFile};
 
@@ -41,16 +44,17 @@ pub(crate) fn open_file(path: &Path) -> Result<WeightFile, ModelError> {
 #[derive(Debug)]
 pub(crate) struct Gguf {
     kind: &'static Kind,
-    /// The names of tensors in the file by those in a checkpoint.
-    names: BTreeMap<String, String>,
+    /// The names of tensors in the files, and which file has each, by those in a checkpoint.
+    names: BTreeMap<String, (String, usize)>,
     vocabulary: Option<Vocabulary>,
     /// What was ignored or assumed.
     pub(crate) warnings: Vec<String>,
 }
 
-/// An opened file: its tensors by their names in the file, the configuration of its model, and the rest.
+/// An opened model: its tensors by their names in the file, the configuration of its model, and the rest.
 pub(crate) struct Opened {
-    pub(crate) file: WeightFile,
+    /// One, or the parts of a model in several files.
+    pub(crate) files: Vec<WeightFile>,
     pub(crate) config: Map<String, Value>,
     pub(crate) gguf: Gguf,
 }
@@ -62,27 +66,26 @@ impl Gguf {
     /// # Errors
     /// When it cannot be read, its header does not describe it, or its architecture is not known.
     pub(crate) fn open(path: &Path, kinds: &[&'static Kind]) -> Result<Opened, ModelError> {
-        let (file, metadata) = header::open(path)?;
+        let (files, metadata) = split::open(path)?;
         let bad = |message| ModelError::File { path: path.to_owned(), message };
-        if let Some(Stored::Integer(count @ 2..)) = metadata.get("split.count") {
-            return Err(bad(format!(
-                "this is one of {count} parts of a model: merge them with `llama-gguf-split --merge`"
-            )));
-        }
         let kind = Kind::of(&metadata, kinds).map_err(bad)?;
         let mut names = BTreeMap::new();
-        for stored in file.tensors().keys().filter(|name| *name != ROPE_FACTORS) {
+        let all = files.iter().enumerate().flat_map(|(at, file)| file.tensors().keys().map(move |name| (at, name)));
+        for (at, stored) in all.filter(|(_, name)| *name != ROPE_FACTORS) {
             let name = kind.names.checkpoint(stored).unwrap_or_else(|| stored.clone());
-            if let Some(other) = names.insert(name, stored.clone()) {
+            if let Some((other, _)) = names.insert(name, (stored.clone(), at)) {
                 return Err(bad(format!("tensors `{other}` and `{stored}` are the same of the model")));
             }
         }
-        let Some(&[vocabulary, _]) = file.tensors().get("token_embd.weight").map(|tensor| tensor.shape.as_slice())
-        else {
+        let find = |name: &str| files.iter().find_map(|file| Some((file, file.tensors().get(name)?)));
+        let Some(&[vocabulary, _]) = find("token_embd.weight").map(|(_, tensor)| tensor.shape.as_slice()) else {
             return Err(bad("there is no matrix `token_embd.weight`: the file has no embeddings of tokens".to_owned()));
         };
-        let has = |name: &str| file.tensors().contains_key(name);
-        let rope_factors = rope_factors(&file).map_err(bad)?;
+        let has = |name: &str| find(name).is_some();
+        let rope_factors = match find(ROPE_FACTORS) {
+            Some((file, tensor)) => Some(rope_factors(file, tensor).map_err(bad)?),
+            None => None,
+        };
         let tensors = Tensors { vocabulary, has: &has, rope_factors };
         let (config, ignored) = config::config(kind, &metadata, &tensors).map_err(bad)?;
         let mut warnings = Vec::new();
@@ -105,17 +108,27 @@ impl Gguf {
                 None
             }
         };
-        Ok(Opened { file, config, gguf: Self { kind, names, vocabulary, warnings } })
+        Ok(Opened { files, config, gguf: Self { kind, names, vocabulary, warnings } })
     }
 
     /// The name in the file of a tensor.
     pub(crate) fn stored_name(&self, name: &str) -> Option<&str> {
-        self.names.get(name).map(String::as_str)
+        self.names.get(name).map(|(stored, _)| stored.as_str())
     }
 
-    /// The names of the tensors in a checkpoint.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
-        self.names.keys()
+    /// The names of the tensors in a checkpoint, and which file has each.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&String, usize)> {
+        self.names.iter().map(|(name, (_, file))| (name, *file))
+    }
+
+    /// A tensor in the shape that an architecture has it in: GGML drops dimensions of 1 in front of others.
+    pub(crate) fn shaped<'t>(&self, tensor: &'t StoredTensor, shape: &[Size]) -> Cow<'t, StoredTensor> {
+        let wanted = || shape.iter().map(|size| size.value);
+        let after_ones = |shape: &[usize]| shape.iter().copied().skip_while(|size| *size == 1).collect::<Vec<_>>();
+        if after_ones(&tensor.shape) == after_ones(&wanted().collect::<Vec<_>>()) {
+            return Cow::Owned(StoredTensor { shape: wanted().collect(), ..tensor.clone() });
+        }
+        Cow::Borrowed(tensor)
     }
 
     /// Whether normalization weights include the 1 that Gemma adds.
@@ -206,8 +219,7 @@ impl Gguf {
 }
 
 /// The factors that divide the frequencies of the rotary embedding.
-fn rope_factors(file: &WeightFile) -> Result<Option<Vec<f32>>, String> {
-    let Some(tensor) = file.tensors().get(ROPE_FACTORS) else { return Ok(None) };
+fn rope_factors(file: &WeightFile, tensor: &StoredTensor) -> Result<Vec<f32>, String> {
     let count = tensor.shape.iter().product::<usize>();
     if tensor.dtype != "F32" || tensor.shape.len() != 1 || count > MAX_SIZE {
         return Err(format!("`{ROPE_FACTORS}` is {}{:?}, expected a list of F32", tensor.dtype, tensor.shape));
@@ -216,7 +228,7 @@ fn rope_factors(file: &WeightFile) -> Result<Option<Vec<f32>>, String> {
     file.read_at(tensor.offset, &mut bytes).map_err(|e| format!("cannot read `{ROPE_FACTORS}`: {e}"))?;
     let factors: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
     match factors.iter().all(|factor| factor.is_finite() && *factor > 0.0) {
-        true => Ok(Some(factors)),
+        true => Ok(factors),
         false => Err(format!("`{ROPE_FACTORS}` has a number that is not positive")),
     }
 }

@@ -65,6 +65,7 @@ impl Stored {
             let [gate, up] = [0, inner.value].map(|first| wide.map(|part| part.rows(first..first + inner.value)));
             Ok::<_, ModelError>([gate, up, down])
         };
+        let stacked = |name: &str, kind: &str| at(&format!("experts.{name}.{kind}"));
         let mut biases = None;
         let joined = |b: &mut Builder<'_>, part: Parts, shape, name: &str| part.joined(b, shape, &at(name));
         if let Self::Plain([up, down]) = self {
@@ -84,6 +85,21 @@ impl Stored {
         }
         let [gate, up, down] = match self {
             Self::Plain(_) => unreachable!("experts without gates were read"),
+            // As GGUF files have them, whatever the checkpoint has.
+            _ if b.tensors.shape(&stacked("gate_proj", "weight")).is_some_and(|shape| shape.len() == 3) => {
+                if b.tensors.contains(&stacked("gate_proj", "bias")) {
+                    let mut bias = |name: &str, size| b.weight(&[&stacked(name, "bias")], &[count, size]);
+                    biases = Some([bias("gate_proj", inner)?, bias("up_proj", inner)?, bias("down_proj", hidden)?]);
+                }
+                let mut all = |name: &str, shape: [Size; 2]| {
+                    Parts::packed(b, &stacked(name, "weight"), [count, shape[0], shape[1]])
+                };
+                [
+                    all("gate_proj", [inner, hidden])?,
+                    all("up_proj", [inner, hidden])?,
+                    all("down_proj", [hidden, inner])?,
+                ]
+            }
             Self::Modules(names) if b.tensors.contains(&at(&format!("experts.0.{}.weight", names[0]))) => {
                 let shapes = [[inner, hidden], [inner, hidden], [hidden, inner]];
                 let [gate, up, down] = [0, 1, 2].map(|at: usize| (names[at], shapes[at]));
