@@ -16,10 +16,10 @@ import gguf
 from safetensors import safe_open
 
 GOLDENS = {
-    "cohere2": "COHERE2", "deepseek-v2": "DEEPSEEK2", "deepseek-v3": "DEEPSEEK2", "dots1": "DOTS1", "ernie4-5": "ERNIE4_5",
-    "exaone4": "EXAONE4", "gemma3": "GEMMA3", "glm4": "GLM4", "gpt-oss": "GPT_OSS", "granite": "GRANITE",
+    "bloom": "BLOOM", "cohere2": "COHERE2", "deepseek-v2": "DEEPSEEK2", "deepseek-v3": "DEEPSEEK2", "dots1": "DOTS1", "ernie4-5": "ERNIE4_5",
+    "exaone4": "EXAONE4", "gemma3": "GEMMA3", "glm4": "GLM4", "gpt-neox": "GPTNEOX", "gpt-oss": "GPT_OSS", "granite": "GRANITE",
     "granitemoe": "GRANITE_MOE", "mixtral": "LLAMA", "olmo2": "OLMO2", "olmoe": "OLMOE", "phi3": "PHI3", "qwen2-moe": "QWEN2MOE",
-    "qwen3-moe": "QWEN3MOE", "smollm3": "SMOLLM3", "starcoder2": "STARCODER2",
+    "qwen3-moe": "QWEN3MOE", "smollm3": "SMOLLM3", "stablelm": "STABLELM", "starcoder2": "STARCODER2",
 }
 # Tensors that the converter splits or gives an ending before it names them.
 OTHER = {
@@ -53,10 +53,12 @@ def main():
         with safe_open(Path(sys.argv[1]) / golden / "model.safetensors", "np") as file:
             for stored in file.keys():
                 for name in merged(stored):
-                    query = re.sub(r"model\.layers\.(\d+)\.block_sparse_moe\.experts\.", r"layers.\1.feed_forward.experts.", name)
+                    # BLOOM is named without the name of the base model.
+                    name_of = name.removeprefix("transformer.")
+                    query = re.sub(r"model\.layers\.(\d+)\.block_sparse_moe\.experts\.", r"layers.\1.feed_forward.experts.", name_of)
                     found = names.get_name(query, try_suffixes=(".weight", ".bias"))
                     assert found, (golden, query)
-                    own[re.sub(r"layers\.\d+", "layers.N", name)] = re.sub(r"blk\.\d+", "blk.N", found)
+                    own[re.sub(r"\.(layers|h)\.\d+", r".\1.N", name)] = re.sub(r"blk\.\d+", "blk.N", found)
         table[golden] = {"architecture": gguf.MODEL_ARCH_NAMES[arch], "names": own}
     print(json.dumps(table, indent=1, sort_keys=True))
 

@@ -5,6 +5,8 @@ use planish_ir::ops::GeluForm;
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
+use crate::checkpoint::gguf::config::Conversion;
+use crate::checkpoint::gguf::{Kind, Names};
 use crate::layers::activation::Activation;
 use crate::layers::alibi::{self, Alibi};
 use crate::layers::blocks::{self, Defaults, FeedForward, Places, Projections, Settings};
@@ -39,13 +41,57 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "unk_token_id",
     ],
     unused_tensors: &["score.", "classifier.", "qa_outputs."],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "bloom",
+        class: "BloomForCausalLM",
+        pairs: false,
+        names: GGUF_NAMES,
+        configure: configure_gguf,
+        ..llama::GGUF
+    }),
     build,
     ..llama::ARCHITECTURE
 };
 
 const PARTS: &str = "pretraining_tp";
 const SLOW: &str = "slow_but_exact";
+
+/// The names of tensors in GGUF files.
+const GGUF_NAMES: Names = Names {
+    model: &[
+        ("token_embd", "transformer.word_embeddings"),
+        ("token_embd_norm", "transformer.word_embeddings_layernorm"),
+        ("output_norm", "transformer.ln_f"),
+        ("output", "lm_head"),
+    ],
+    layers: "transformer.h.",
+    layer: &[
+        ("attn_norm", "input_layernorm"),
+        ("attn_qkv", "self_attention.query_key_value"),
+        ("attn_output", "self_attention.dense"),
+        ("ffn_norm", "post_attention_layernorm"),
+        ("ffn_up", "mlp.dense_h_to_4h"),
+        ("ffn_down", "mlp.dense_4h_to_h"),
+    ],
+};
+
+fn configure_gguf(c: &mut Conversion<'_>) -> Result<(), String> {
+    const EPS: &str = "attention.layer_norm_epsilon";
+    let (hidden, heads) = (c.required("embedding_length")?, c.required("attention.head_count")?);
+    c.set("hidden_size", hidden);
+    c.set("num_attention_heads", heads);
+    c.set("num_hidden_layers", c.required("block_count")?);
+    c.set("layer_norm_epsilon", c.number(EPS)?.ok_or_else(|| c.unexpected(EPS, "a number"))?);
+    // Biases of attention take the place of positions, so any length is computed.
+    c.size("context_length")?;
+    if c.size("feed_forward_length")?.is_some_and(|inner| inner != 4 * hidden) {
+        return Err(c.unexpected("feed_forward_length", &format!("{}, four times the features", 4 * hidden)));
+    }
+    if c.size("attention.head_count_kv")?.is_some_and(|own| own != heads) {
+        return Err(c.unexpected("attention.head_count_kv", &format!("{heads}, the number of heads")));
+    }
+    c.check(hidden / heads)
+}
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = Settings::read(

@@ -8,7 +8,7 @@ use crate::layers::builder::Builder;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture =
-    Architecture { model_type: "glm", class_prefix: "Glm", build, ..glm4::ARCHITECTURE };
+    Architecture { model_type: "glm", class_prefix: "Glm", gguf: None, build, ..glm4::ARCHITECTURE };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let mut s = glm4::read(b)?;

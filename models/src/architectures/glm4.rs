@@ -22,7 +22,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         pairs: false,
         names: GGUF_NAMES,
         configure: |c| {
-            gguf::config::decoder(c, &Form { part: true, ..Form::LLAMA })?;
+            gguf::config::decoder(c, &Form::IN_PART)?;
             c.set("attention_bias", c.has("blk.0.attn_q.bias"));
             c.set("hidden_act", "silu");
             Ok(())

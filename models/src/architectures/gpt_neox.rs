@@ -6,6 +6,8 @@ use planish_ir::{Dim, ValueId};
 
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
+use crate::checkpoint::gguf::config::{self, Conversion, Form};
+use crate::checkpoint::gguf::{Kind, Names};
 use crate::layers::activation::Activation;
 use crate::layers::attention::{Heads, Scores, Text};
 use crate::layers::builder::Builder;
@@ -55,12 +57,48 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "qa_outputs.",
     ],
     pad_token_id: None,
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "gptneox",
+        class: "GPTNeoXForCausalLM",
+        names: GGUF_NAMES,
+        pairs: false,
+        whole_norms: false,
+        configure: configure_gguf,
+    }),
     build,
 };
 
 /// The projection to the vocabulary.
 const HEAD: &str = "embed_out";
+
+/// The names of tensors in GGUF files.
+const GGUF_NAMES: Names = Names {
+    model: &[
+        ("token_embd", "gpt_neox.embed_in"),
+        ("output_norm", "gpt_neox.final_layer_norm"),
+        ("output", "embed_out"),
+    ],
+    layers: "gpt_neox.layers.",
+    layer: &[
+        ("attn_norm", "input_layernorm"),
+        ("attn_qkv", "attention.query_key_value"),
+        ("attn_output", "attention.dense"),
+        ("ffn_norm", "post_attention_layernorm"),
+        ("ffn_up", "mlp.dense_h_to_4h"),
+        ("ffn_down", "mlp.dense_4h_to_h"),
+    ],
+};
+
+fn configure_gguf(c: &mut Conversion<'_>) -> Result<(), String> {
+    let form = Form { eps: ["attention.layer_norm_epsilon", "layer_norm_eps"], part: Some("rotary_pct") };
+    c.set_model("gpt_neox", "GPTNeoXForCausalLM");
+    config::sizes_of_heads(c, &form)?;
+    c.remove("num_key_value_heads");
+    c.set("attention_bias", c.has("blk.0.attn_qkv.bias"));
+    c.set("use_parallel_residual", c.flag("use_parallel_residual")?.unwrap_or(true));
+    c.set("hidden_act", "gelu");
+    Ok(())
+}
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     const EMBEDDINGS: &str = "embed_in";

@@ -31,7 +31,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
                             take the checkpoint that the file was made from"
                     .to_owned());
             }
-            let sizes = gguf::config::decoder(c, &Form { part: true, ..Form::LLAMA })?;
+            let sizes = gguf::config::decoder(c, &Form::IN_PART)?;
             c.set("hidden_act", "silu");
             parts::windows(c, sizes.window, sizes.layers)
         },

@@ -3,6 +3,8 @@
 
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::llama;
+use crate::checkpoint::gguf::config::Form;
+use crate::checkpoint::gguf::{self, Kind};
 use crate::layers::blocks::{self, Defaults, HeadNorms, HeadWeights, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::norm::Norm;
@@ -20,7 +22,25 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         &["hidden_act", "layer_norm_eps", "qk_layernorm", "use_parallel_residual", "use_qkv_bias"],
     ],
     irrelevant_keys: &["hidden_dropout"],
-    gguf: None,
+    gguf: Some(&Kind {
+        name: "stablelm",
+        class: "StableLmForCausalLM",
+        pairs: false,
+        configure: |c| {
+            if c.has("blk.0.attn_q_norm.weight") {
+                return Err("`blk.0.attn_q_norm.weight` is there: norms of heads of StableLM are not supported in GGUF files; take the \
+                            checkpoint that the file was made from"
+                    .to_owned());
+            }
+            let form = Form { eps: ["attention.layer_norm_epsilon", "layer_norm_eps"], ..Form::IN_PART };
+            gguf::config::sizes_of_heads(c, &form)?;
+            c.set("hidden_act", "silu");
+            c.set("use_qkv_bias", c.has("blk.0.attn_q.bias"));
+            c.set("use_parallel_residual", c.flag("use_parallel_residual")?.unwrap_or(false));
+            Ok(())
+        },
+        ..llama::GGUF
+    }),
     build,
     ..llama::ARCHITECTURE
 };

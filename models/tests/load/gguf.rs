@@ -258,7 +258,7 @@ fn metadata_that_is_not_followed_is_named() {
         &|f| f.put(architecture, Meta::Text("mamba")),
         &[
             "\"mamba\"",
-            "known are cohere2, deepseek2, dots1, ernie4_5, exaone4, gemma, gemma2, gemma3, glm4, gpt2, gpt-oss,",
+            "known are bloom, cohere2, deepseek2, dots1, ernie4_5, exaone4, gemma, gemma2, gemma3, glm4, gpt2, gptneox, gpt-oss,",
         ],
     );
     says(&|f| f.put(architecture, Meta::U32(1)), &[architecture, "not a text"]);
@@ -283,7 +283,10 @@ fn metadata_that_is_not_followed_is_named() {
     says(&|f| f.put("llama.logit_scale", Meta::F32(2.0)), &["llama.logit_scale` is 2", "not supported"]);
     says(&|f| f.put("llama.attention.value_length", Meta::U32(8)), &["attention.value_length", "features of a head"]);
     says(&|f| f.put("llama.final_logit_softcapping", Meta::F32(30.0)), &["final_logit_softcapping` is 30"]);
-    says(&|f| f.put("llama.expert_count", Meta::U32(8)), &["llama.expert_count", "MoE"]);
+    says(
+        &|f| f.put("llama.expert_count", Meta::U32(8)),
+        &["`llama.expert_used_count` is missing", "a number from 1 on"],
+    );
     says(&|f| f.put("llama.expert_count", Meta::Text("8")), &["llama.expert_count` is \"8\"", "a number from 1 on"]);
     says(&|f| f.put("llama.attention.sliding_window", Meta::Text("3")), &["attention.sliding_window` is \"3\""]);
     says(&|f| f.put("llama.feed_forward_length", Meta::Floats(vec![96.5, 96.5])), &["feed_forward_length` is a list"]);

@@ -1,8 +1,7 @@
-//! GGUF files of goldens by the names that the package gguf has for their tensors, and models in several files.
+//! GGUF files of goldens by the names that the package gguf has for their tensors.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
 use planish_ir::DType;
 use planish_testing::scratch;
@@ -13,7 +12,7 @@ use serde_json::json;
 use crate::gguf::assert_computes;
 use crate::gguf_writer::{File, Meta, Tensor, halves_to_pairs};
 use crate::quantized::{codes, fixture};
-use crate::support::{Draft, LENIENT, Stored, assert_meaning, assert_says, load_path};
+use crate::support::{Draft, LENIENT, Stored, assert_says, load_path};
 
 /// A list of booleans.
 fn flags(values: &[bool]) -> Meta {
@@ -59,6 +58,15 @@ fn half(of: &Stored, second: bool) -> Stored {
     let values = float(of);
     let picked = values.chunks(rows * columns).flat_map(|one| one[start..start + rows / 2 * columns].to_vec());
     stored(&[experts, rows / 2, columns], picked.collect::<Vec<_>>())
+}
+
+/// The rows of queries, then those of keys, then those of values, of a projection that has them side by side for each head.
+fn kinds_first(of: &Stored, config: &Json) -> Stored {
+    let heads = config["num_attention_heads"].as_u64().or(config["n_head"].as_u64()).unwrap();
+    let part = of.bytes.len() / usize::try_from(heads).unwrap() / 3;
+    let parts: Vec<&[u8]> = of.bytes.chunks(part).collect();
+    let bytes = (0..3).flat_map(|kind| parts[kind..].iter().step_by(3).flat_map(|part| part.to_vec())).collect();
+    Stored { bytes, ..of.clone() }
 }
 
 /// What llama.cpp's converter makes of the tensors of a checkpoint before it names them.
@@ -145,19 +153,23 @@ fn file(golden: &str, draft: &Draft, more: &[(&str, Meta)]) -> File {
     }
     let rope = &config["rope_parameters"];
     let theta = rope["rope_theta"].as_f64().or(rope["full_attention"]["rope_theta"].as_f64());
-    own("rope.freq_base", Meta::F32(theta.unwrap() as f32));
+    if let Some(theta) = theta {
+        own("rope.freq_base", Meta::F32(theta as f32));
+    }
     more.iter().for_each(|(key, value)| own(key, value.clone()));
     let permutes = ["mixtral", "granite", "granitemoe", "smollm3"].contains(&golden);
     for (name, tensor) in converted(draft) {
         let parts: Vec<&str> = name.split('.').collect();
-        let layer = if parts[1] == "layers" { parts[2] } else { "" };
-        let general = name.replacen(&format!("layers.{layer}."), "layers.N.", 1);
-        let stored_name = table["names"][&general].as_str().unwrap_or_else(|| panic!("{golden}: {general}"));
+        let layer = if matches!(parts[1], "layers" | "h") { parts[2] } else { "" };
+        let general = name.replacen(&format!(".{}.{layer}.", parts[1]), &format!(".{}.N.", parts[1]), 1);
+        let general = if layer.is_empty() { &name } else { &general };
+        let stored_name = table["names"][general].as_str().unwrap_or_else(|| panic!("{golden}: {general}"));
         let tensor = match name.contains("q_proj") || name.contains("k_proj") {
             true if permutes => {
                 let key = if name.contains("q_proj") { "num_attention_heads" } else { "num_key_value_heads" };
                 halves_to_pairs(&tensor, usize::try_from(config[key].as_u64().unwrap()).unwrap())
             }
+            _ if name.contains("query_key_value") => kinds_first(&tensor, config),
             _ if golden == "gemma3" && name.ends_with("norm.weight") => {
                 stored(&tensor.shape, float(&tensor).into_iter().map(|x| x + 1.0))
             }
@@ -201,6 +213,16 @@ fn files_of_other_architectures_are_those_of_their_checkpoints() {
         ("residual_scale", Meta::F32(0.5)),
     ];
     for (golden, more) in [
+        (
+            "bloom",
+            vec![
+                ("context_length", Meta::U32(64)),
+                ("block_count", Meta::U32(2)),
+                ("attention.head_count", Meta::U32(4)),
+                ("feed_forward_length", Meta::U32(256)),
+                ("attention.layer_norm_epsilon", Meta::F32(1e-5)),
+            ],
+        ),
         ("cohere2", vec![("logit_scale", Meta::F32(0.25)), windows()]),
         ("deepseek-v2", [latent(24, 16, 0), vec![dense(1), shared(), ("expert_gating_func", Meta::U32(1))]].concat()),
         ("deepseek-v3", [latent(24, 16, 24), sigmoids(2, 1)].concat()),
@@ -209,6 +231,7 @@ fn files_of_other_architectures_are_those_of_their_checkpoints() {
         ("exaone4", vec![windows()]),
         ("gemma3", vec![windows()]),
         ("glm4", vec![("rope.dimension_count", Meta::U32(8))]),
+        ("gpt-neox", vec![("rope.dimension_count", Meta::U32(4)), ("use_parallel_residual", Meta::Bool(true))]),
         ("gpt-oss", vec![]),
         ("granite", numbers.clone()),
         ("granitemoe", numbers),
@@ -219,6 +242,7 @@ fn files_of_other_architectures_are_those_of_their_checkpoints() {
         ("qwen2-moe", vec![("expert_shared_feed_forward_length", Meta::U32(48))]),
         ("qwen3-moe", vec![]),
         ("smollm3", vec![]),
+        ("stablelm", vec![("rope.dimension_count", Meta::U32(4)), ("use_parallel_residual", Meta::Bool(false))]),
         ("starcoder2", vec![]),
     ] {
         let mut draft = Draft::of(golden);
@@ -326,90 +350,4 @@ fn experts_that_are_not_followed_are_refused() {
     says("exaone4", &[("attention.sliding_window_pattern", flags(&[true]))], &["a list of 2 booleans"]);
     says("olmo2", &[("attention.sliding_window", Meta::U32(8))], &["OLMo 3"]);
     says("qwen2-moe", &[], &["`qwen2moe.expert_shared_feed_forward_length` is missing"]);
-}
-
-/// Writes the tensors of a file as three parts; returns the name of each.
-fn split(file: &File, folder: &Path, change: impl Fn(usize, &mut File)) -> [String; 3] {
-    [0, 1, 2].map(|number| {
-        let tensors = file.tensors.iter().enumerate().filter(|(at, _)| at % 3 == number);
-        let meta = if number == 0 { file.meta.clone() } else { Vec::new() };
-        let mut part = File { meta, tensors: tensors.map(|(_, tensor)| tensor.clone()).collect(), ..file.clone() };
-        part.set("split.no", Meta::U32(u32::try_from(number).unwrap()))
-            .set("split.count", Meta::U32(3))
-            .set("split.tensors.count", Meta::Integers(Vec::new()))
-            .set("split.tensors.count", Meta::U32(u32::try_from(file.tensors.len()).unwrap()));
-        change(number, &mut part);
-        let name = format!("tiny-{:05}-of-00003.gguf", number + 1);
-        fs::write(folder.join(&name), part.bytes()).unwrap();
-        name
-    })
-}
-
-#[test]
-fn a_model_in_several_files_is_opened_by_any_of_them() {
-    let file = File::of(&Draft::of("llama"), "llama");
-    let original = load_path(Draft::of("llama").write().path(), LENIENT).unwrap();
-    let folder = scratch();
-    let names = split(&file, folder.path(), |_, _| {});
-    for name in &names {
-        let checkpoint = planish_models::Checkpoint::open(&folder.path().join(name)).unwrap();
-        assert_eq!(checkpoint.name(), "tiny");
-        let sources = checkpoint.sources().unwrap();
-        assert_eq!(sources.iter().map(|source| &source.name).collect::<Vec<_>>(), names.iter().collect::<Vec<_>>());
-        let model = planish_models::load(&checkpoint, LENIENT).unwrap();
-        assert_meaning(&model, &original);
-    }
-}
-
-#[test]
-fn parts_that_are_missing_or_of_another_model_are_named() {
-    let file = File::of(&Draft::of("llama"), "llama");
-    let says = |change: &dyn Fn(usize, &mut File), after: &dyn Fn(&Path), open: &str, parts: &[&str]| {
-        let folder = scratch();
-        split(&file, folder.path(), change);
-        after(folder.path());
-        assert_says(&load_path(&folder.path().join(open), LENIENT).map(|_| ()).unwrap_err().to_string(), parts);
-    };
-    let (first, third) = ("tiny-00001-of-00003.gguf", "tiny-00003-of-00003.gguf");
-    let remove = |name: &'static str| move |folder: &Path| fs::remove_file(folder.join(name)).unwrap();
-    says(&|_, _| {}, &remove(third), first, &["part 3 of 3 is missing", &format!("download {third} into")]);
-    says(&|_, _| {}, &remove(first), third, &["part 1 of 3 is missing", first]);
-    let renamed = |folder: &Path| fs::rename(folder.join(first), folder.join("tiny.gguf")).unwrap();
-    says(
-        &|_, _| {},
-        &renamed,
-        "tiny.gguf",
-        &["one of 3 parts", "NAME-00001-of-00003.gguf", "llama-gguf-split --merge"],
-    );
-    let number = |at: usize, part: &mut File| {
-        if at == 1 {
-            part.put("split.no", Meta::U32(2));
-        }
-    };
-    says(&number, &|_| {}, first, &["tiny-00002-of", "`split.no` is 2, expected 1", "another model"]);
-    let count = |at: usize, part: &mut File| {
-        if at == 2 {
-            part.remove("split.count");
-        }
-    };
-    says(&count, &|_| {}, first, &["tiny-00003-of", "`split.count` is missing, expected 3"]);
-    let other = |at: usize, part: &mut File| {
-        if at == 2 {
-            part.put("general.architecture", Meta::Text("gemma"));
-        }
-    };
-    says(&other, &|_| {}, first, &["tiny-00003-of", "`general.architecture` is not that of part 1"]);
-    let fewer = |at: usize, part: &mut File| {
-        if at == 2 {
-            part.tensors.pop();
-        }
-    };
-    says(&fewer, &|_| {}, third, &["`split.tensors.count`", "a part is of another model, or is cut"]);
-    let twice = |at: usize, part: &mut File| {
-        if at == 2 {
-            part.tensors[0].name = file.tensors[0].name.clone();
-        }
-    };
-    says(&twice, &|_| {}, first, &["are the same of the model"]);
-    says(&|_, part| part.put("split.count", Meta::Text("3")), &|_| {}, first, &["`split.count` is \"3\""]);
 }

@@ -21,6 +21,7 @@ mod fuzz;
 mod gemma;
 mod gguf;
 mod gguf_converted;
+mod gguf_parts;
 mod gguf_writer;
 mod goldens;
 mod gpt_neox;

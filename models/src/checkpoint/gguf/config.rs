@@ -35,6 +35,11 @@ impl Conversion<'_> {
         self.config.insert(key.to_owned(), value.into());
     }
 
+    /// Leaves a key of config.json out.
+    pub(crate) fn remove(&mut self, key: &str) {
+        self.config.remove(key);
+    }
+
     /// Names another architecture than that of the file.
     pub(crate) fn set_model(&mut self, model_type: &str, class: &str) {
         self.set("architectures", json!([class]));
@@ -97,6 +102,14 @@ impl Conversion<'_> {
             Some(Stored::Float(number)) if number.is_finite() => Ok((*number as f32).to_string().parse().ok()),
             Some(Stored::Integer(number)) => Ok(Some(*number as f64)),
             Some(_) => Err(self.unexpected(key, "a number")),
+        }
+    }
+
+    pub(crate) fn flag(&self, key: &'static str) -> Result<Option<bool>, String> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Stored::Bool(flag)) => Ok(Some(*flag)),
+            Some(_) => Err(self.unexpected(key, "true or false")),
         }
     }
 
@@ -196,12 +209,14 @@ pub(crate) struct Sizes {
 pub(crate) struct Form {
     /// What norms add to the mean square: the name of the metadata, and the key of config.json.
     pub(crate) eps: [&'static str; 2],
-    /// Whether a part of each head may turn with positions.
-    pub(crate) part: bool,
+    /// The key of config.json for the part of each head that turns with positions, where heads need not turn as a whole.
+    pub(crate) part: Option<&'static str>,
 }
 
 impl Form {
-    pub(crate) const LLAMA: Self = Self { eps: ["attention.layer_norm_rms_epsilon", "rms_norm_eps"], part: false };
+    pub(crate) const LLAMA: Self = Self { eps: ["attention.layer_norm_rms_epsilon", "rms_norm_eps"], part: None };
+    /// The same where a part of each head turns.
+    pub(crate) const IN_PART: Self = Self { part: Some("partial_rotary_factor"), ..Self::LLAMA };
 }
 
 /// Sets what configurations of Llama and its kin have in common.
@@ -225,8 +240,8 @@ pub(crate) fn decoder(c: &mut Conversion<'_>, form: &Form) -> Result<Sizes, Stri
         }
     };
     let turning = c.size("rope.dimension_count")?.unwrap_or(head);
-    if form.part && turning < head {
-        c.set("partial_rotary_factor", turning as f64 / head as f64);
+    if let Some(key) = form.part.filter(|_| turning <= head) {
+        c.set(key, turning as f64 / head as f64);
     } else if turning != head {
         return Err(format!(
             "{}: only rotary embeddings of whole heads are supported",
@@ -249,6 +264,21 @@ pub(crate) fn decoder(c: &mut Conversion<'_>, form: &Form) -> Result<Sizes, Stri
         c.set("rope_scaling", scaling);
     }
     Ok(Sizes { hidden, heads, head, layers, window })
+}
+
+/// The same of a model whose configuration does not say the features of a head: the heads share those of the model.
+pub(crate) fn sizes_of_heads(c: &mut Conversion<'_>, form: &Form) -> Result<(), String> {
+    let Sizes { hidden, heads, head, window, .. } = decoder(c, form)?;
+    if head * heads != hidden {
+        return Err(
+            c.unexpected("attention.key_length", &format!("{}, those of {hidden} that a head has", hidden / heads))
+        );
+    }
+    if window.is_some() {
+        return Err(c.unexpected("attention.sliding_window", "0: windows of this architecture are not supported"));
+    }
+    c.remove("head_dim");
+    Ok(())
 }
 
 /// The same of a model whose feed-forward has gates of SiLU.

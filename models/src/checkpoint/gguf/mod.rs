@@ -190,7 +190,8 @@ impl Gguf {
         weight.map(|weight| Dequantized { weight, loses_codes: None }).ok_or_else(too_large)
     }
 
-    /// The rows of the file in the order of the checkpoint, where that differs: those of queries and keys that are pairs.
+    /// The rows of the file in the order of the checkpoint, where that differs: those of queries and keys that are pairs, and those
+    /// of queries, keys and values, which checkpoints have side by side for each head.
     fn row_order(
         &self,
         tensor: &StoredTensor,
@@ -198,13 +199,26 @@ impl Gguf {
         config: &Map<String, Value>,
     ) -> Result<Option<Vec<usize>>, String> {
         let module = name.strip_suffix(".weight").or(name.strip_suffix(".bias")).unwrap_or(name);
+        let number =
+            |key: &str| config.get(key).and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok());
+        let rows = tensor.shape.first().copied().unwrap_or(0);
         let key = match module.rsplit('.').next() {
+            Some("query_key_value") => {
+                let heads = number("num_attention_heads").unwrap_or(0);
+                let size = rows
+                    .checked_div(heads.saturating_mul(3))
+                    .filter(|size| size * heads * 3 == rows && rows <= MAX_SIZE);
+                let size = size.ok_or_else(|| {
+                    format!("it has {rows} rows, which are no queries, keys and values of {heads} heads")
+                })?;
+                let place = |row: usize| (row / size % 3 * heads + row / size / 3) * size + row % size;
+                return Ok(Some((0..rows).map(place).collect()));
+            }
             Some("q_proj") if self.kind.pairs => "num_attention_heads",
             Some("k_proj") if self.kind.pairs => "num_key_value_heads",
             _ => return Ok(None),
         };
-        let heads = config.get(key).and_then(Value::as_u64).and_then(|heads| usize::try_from(heads).ok()).unwrap_or(0);
-        let rows = tensor.shape.first().copied().unwrap_or(0);
+        let heads = number(key).unwrap_or(0);
         let twice = heads.checked_mul(2).filter(|twice| *twice > 0 && rows.is_multiple_of(*twice) && rows <= MAX_SIZE);
         let Some(twice) = twice else {
             return Err(format!("it has {rows} rows, which are no pairs of {heads} heads"));

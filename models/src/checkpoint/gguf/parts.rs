@@ -33,11 +33,7 @@ pub(crate) fn experts(c: &mut Conversion<'_>, [count, taken, inner]: [&str; 3], 
 
 /// Whether the factors of a token's experts are divided by their sum.
 pub(crate) fn normalizes(c: &Conversion<'_>, default: bool) -> Result<bool, String> {
-    match c.get("expert_weights_norm") {
-        None => Ok(default),
-        Some(Stored::Bool(flag)) => Ok(*flag),
-        Some(_) => Err(c.unexpected("expert_weights_norm", "true or false")),
-    }
+    Ok(c.flag("expert_weights_norm")?.unwrap_or(default))
 }
 
 /// Refuses another choice than that of the architecture.
