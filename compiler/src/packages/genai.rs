@@ -183,7 +183,7 @@ fn document(model: &Loaded, file: &str, in_place: bool) -> Result<Value> {
             model.architecture
         ),
     };
-    let (inputs, outputs) = names(&part.graph, &model.architecture)?;
+    let (inputs, outputs) = names(&part.graph, model.architecture)?;
     let mut document = json!({
         "model": {
             "type": TYPE,
