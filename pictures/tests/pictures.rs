@@ -18,8 +18,11 @@ fn open(name: &str) -> Picture {
     Picture::open(&folder().join("files").join(name)).unwrap()
 }
 
+/// What takes the rest of a tensor's name, its shape and its bytes.
+type Visit<'a> = &'a mut dyn FnMut(&str, &[usize], &[u8]);
+
 /// Calls `f` on the tensors whose names begin with a word, with the rest of the name.
-fn each(word: &str, f: &mut dyn FnMut(&str, &[usize], &[u8])) -> usize {
+fn each(word: &str, f: Visit<'_>) -> usize {
     let bytes = fs::read(folder().join("expected.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let mut count = 0;

@@ -145,10 +145,10 @@ impl Processor {
             })
             .collect();
         let mut values = Vec::with_capacity(3 * height * width);
-        for channel in 0..3 {
-            let from = if self.is_bgr { 2 - channel } else { channel };
-            values
-                .extend(picture.pixels()[from..].iter().step_by(3).map(|sample| table[usize::from(*sample)][channel]));
+        let order = if self.is_bgr { [2, 1, 0] } else { [0, 1, 2] };
+        for (channel, from) in order.into_iter().enumerate() {
+            let samples = picture.pixels()[from..].iter().step_by(3);
+            values.extend(samples.map(|sample| table[usize::from(*sample)][channel]));
         }
         One { height, width, values }
     }
