@@ -13,6 +13,7 @@ use planish_eval::Tensor;
 
 use super::arrays::Arrays;
 use super::checks::{check_masks, check_types};
+use super::pictures::{Pictures, Read};
 use super::pieces::{Document, Piece};
 use super::texts::{Label, Text, Texts};
 use super::tokens::{Encoded, Tokens};
@@ -29,6 +30,8 @@ pub(super) enum Reader<'a> {
     Rows(Arrays),
     /// Files of tensors, a sample each.
     Files(Vec<PathBuf>),
+    /// Pictures, and what makes inputs of them.
+    Pictures(Box<Pictures<'a>>),
 }
 
 /// Batches of a data set.
@@ -121,6 +124,7 @@ enum Source {
 enum Samples {
     Texts(Vec<Row>),
     Rows(Range<usize>),
+    Pictures(Vec<Read>),
 }
 
 impl<'a> Batches<'a> {
@@ -164,8 +168,9 @@ impl<'a> Batches<'a> {
         match (&self.reader, &self.dataset.content) {
             (Reader::Rows(arrays), _) => arrays.samples(),
             (Reader::Files(files), _) => files.len(),
-            (Reader::Texts(..), Content::Texts(texts)) => texts.most,
-            (Reader::Texts(..), Content::Tensors(_)) => 0,
+            (Reader::Texts(..) | Reader::Pictures(_), Content::Texts(texts)) => texts.most,
+            (Reader::Pictures(_), Content::Pictures(files)) => files.files.len(),
+            (Reader::Texts(..) | Reader::Pictures(_), _) => 0,
         }
     }
 
@@ -173,6 +178,7 @@ impl<'a> Batches<'a> {
     pub fn skipped(&self) -> usize {
         match &self.reader {
             Reader::Texts(texts, _) => texts.skipped(),
+            Reader::Pictures(pictures) => pictures.skipped(),
             Reader::Rows(_) | Reader::Files(_) => 0,
         }
     }
@@ -184,7 +190,11 @@ impl<'a> Batches<'a> {
 
     /// How much of the data was taken; none for tensors. Reads on in the data, to count what was left out.
     pub fn coverage(&mut self) -> Option<Coverage> {
-        let Reader::Texts(texts, _) = &mut self.reader else { return None };
+        let texts = match &mut self.reader {
+            Reader::Texts(texts, _) => texts,
+            Reader::Pictures(pictures) => return Some(pictures.coverage()),
+            Reader::Rows(_) | Reader::Files(_) => return None,
+        };
         let is_spent = self.tokens_left == Some(0);
         let of_row = |row: &Row| match &row.source {
             Source::Text(text) => text.characters(),
@@ -250,6 +260,13 @@ impl<'a> Batches<'a> {
                 self.rows_left -= count;
                 (Samples::Texts(self.pending.drain(..count).collect()), count)
             }
+            Reader::Pictures(ref mut pictures) => {
+                let read = pictures
+                    .next(self.batch)
+                    .with_context(|| format!("cannot run on {}", self.dataset.path.display()))?;
+                let count = read.len();
+                (Samples::Pictures(read), count)
+            }
             Reader::Rows(_) | Reader::Files(_) => {
                 let end = self.most().min(self.next.saturating_add(self.batch));
                 (Samples::Rows(self.next..end), end - self.next)
@@ -303,11 +320,17 @@ impl<'a> Batches<'a> {
                 let Reader::Texts(_, tokens) = &self.reader else { bail!("texts need a tokenizer") };
                 (tokens.inputs(&(range.start + 1..).zip(&pieces).collect::<Vec<_>>())?, rows)
             }
+            Samples::Pictures(read) => {
+                let Reader::Pictures(pictures) = &self.reader else { bail!("there are no pictures") };
+                let row = |label| RowInfo { label, is_first: true, words: Vec::new(), query: None };
+                let (read, rows) = read.into_iter().map(|(picture, named)| (picture, row(named.label))).unzip();
+                (Encoded { inputs: pictures.inputs().inputs(read)?, decoder_mask: None }, rows)
+            }
             Samples::Rows(samples) => {
                 let mut inputs = match &self.reader {
                     Reader::Rows(arrays) => arrays.rows(samples)?,
                     Reader::Files(files) => tensors::read_whole(&files[samples.start])?,
-                    Reader::Texts(..) => bail!("texts are no rows"),
+                    Reader::Texts(..) | Reader::Pictures(_) => bail!("these are no rows"),
                 };
                 let rows = self.labels(&mut inputs)?;
                 (Encoded { inputs, decoder_mask: None }, rows)
@@ -356,7 +379,7 @@ impl<'a> Batches<'a> {
     fn place(&self, samples: &Range<usize>) -> String {
         match &self.reader {
             Reader::Files(files) => files[samples.start].display().to_string(),
-            Reader::Texts(..) | Reader::Rows(_) => {
+            Reader::Texts(..) | Reader::Rows(_) | Reader::Pictures(_) => {
                 let (path, split) = (self.dataset.path.display(), self.dataset.split);
                 format!("{path}{split}, samples {} to {}", samples.start + 1, samples.end)
             }

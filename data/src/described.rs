@@ -1,15 +1,16 @@
 //! A data set as documents name it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use planish_artifact::files::digest;
 use planish_artifact::manifest::File;
 
+use super::pictures::PictureFiles;
 use super::tensors;
 
-/// The name, the size and the digest of a data set: of a folder those of its files of tensors together, whose names and digests
+/// The name, the size and the digest of a data set: of a folder those of its files of tensors or pictures together, whose names and digests
 /// are digested.
 ///
 /// # Errors
@@ -21,9 +22,13 @@ pub fn described(path: &Path) -> Result<File> {
         return Ok(File { name, bytes: size(path)?, blake3: Some(digest(path)?) });
     }
     let (mut bytes, mut hasher) = (0, blake3::Hasher::new());
-    for file in tensors::files(path)? {
+    let files: Vec<(String, PathBuf)> = match PictureFiles::find(path, usize::MAX)? {
+        Some(pictures) => pictures.files.into_iter().map(|file| (file.name, file.path)).collect(),
+        None => tensors::files(path)?.into_iter().map(|file| (name_of(&file), file)).collect(),
+    };
+    for (name, file) in files {
         bytes += size(&file)?;
-        hasher.update(format!("{}\n{}\n", name_of(&file), digest(&file)?).as_bytes());
+        hasher.update(format!("{name}\n{}\n", digest(&file)?).as_bytes());
     }
     Ok(File { name, bytes, blake3: Some(hasher.finalize().to_hex().to_string()) })
 }

@@ -1,5 +1,5 @@
 //! Data sets that a model is run on, as a stream of batches of its inputs: texts, which the
-//! checkpoint's tokenizer reads, or tensors by the names of the inputs.
+//! checkpoint's tokenizer reads, pictures, which its image processor reads, or tensors by the names of the inputs.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read what they wrote"))]
@@ -11,6 +11,7 @@ pub mod chunks;
 mod described;
 pub mod inputs;
 mod npy;
+mod pictures;
 mod pieces;
 pub mod sentence;
 mod tensors;
@@ -37,7 +38,10 @@ use batches::Reader;
 pub use batches::Shard;
 pub use batches::{Batch, Batches, RowInfo};
 pub use described::described;
+pub use pictures::picture_inputs;
+use pictures::{PictureFiles, PictureInputs, PictureSource, Pictures, takes_pictures};
 pub use pieces::Span;
+pub use planish_pictures::is_picture;
 use tensors::TensorFiles;
 pub use tensors::{is_tensors, read_inputs};
 use texts::FIELD;
@@ -208,18 +212,25 @@ enum Content {
     Texts(TextFile),
     /// Read once it is known what a sample of them is.
     Tensors(TensorFiles),
+    /// Read while they are run.
+    Pictures(PictureFiles),
 }
 
 impl Dataset {
     /// Opens a file by its ending: a text a line of `.txt`, a member of an object a line of `.jsonl`, a column of
-    /// `.csv` and `.parquet`, tensors in `.npz` and `.safetensors`; or a folder of files of tensors. What a sample of tensors is
-    /// depends on the model: see [`Sampling`].
+    /// `.csv` and `.parquet`, tensors in `.npz` and `.safetensors`; or a folder of files of tensors; a picture, a
+    /// folder of pictures, or a folder of such folders, whose names are labels. What a sample of tensors is depends on the model:
+    /// see [`Sampling`].
     ///
     /// # Errors
     /// When it cannot be read, is not what it should be, or has no sample; also when an option is
     /// given that such a file has no use for.
     pub fn open(path: &Path, options: &DataOptions) -> Result<Self> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
+        let pictures = PictureFiles::find(path, options.samples.get())?;
+        if let Some(pictures) = pictures {
+            return Self::of_pictures(path, pictures, options);
+        }
         let tensors = is_tensors(path);
         let kind = if tensors { None } else { Kind::of(&ending) };
         let field = options.names.field.unwrap_or("the name of a text");
@@ -254,17 +265,57 @@ impl Dataset {
             ),
             None => bail!(
                 "{} is not a data set: expected .txt (a text a line), .jsonl (an object a line), .csv or .parquet (texts \
-                 in a column), .npz or .safetensors (tensors by the names of inputs), or a folder of the last two",
-                path.display()
+                 in a column), .npz or .safetensors (tensors by the names of inputs), a picture ({}), or a folder of tensors or \
+                 pictures",
+                path.display(),
+                pictures::endings()
             ),
         };
         Ok(Self { path: path.to_owned(), split, content })
     }
 
-    /// The samples as batches of a model's inputs; `folder` has its tokenizer.
+    /// Pictures of a path.
+    fn of_pictures(path: &Path, pictures: PictureFiles, options: &DataOptions) -> Result<Self> {
+        let shown = path.display();
+        if path.is_dir() && tensors::has_any(path)? {
+            bail!("{shown} has pictures and files of tensors; give a folder of one of both");
+        }
+        let named = [
+            (options.field.is_some(), options.names.field.unwrap_or("the name of a text"), "files of records"),
+            (matches!(options.id, Some(IdField::Named(_))), "--id", "files of records"),
+            (
+                options.label.is_some(),
+                "--label",
+                "files of records, and the labels of pictures are the names of their folders",
+            ),
+            (options.max_length.is_some(), "--max-length", "texts"),
+            (options.tokens.is_some(), "--tokens", "texts"),
+            (options.unit.is_some(), "--lines and --documents", "texts"),
+        ];
+        if let Some((_, option, data)) = named.into_iter().find(|(is_given, ..)| *is_given) {
+            let verb = if option.contains(' ') { "are" } else { "is" };
+            bail!("{option} {verb} for {data}; {shown} has pictures");
+        }
+        if !options.split.is_all() && Split::HeldOut.is_empty_of(pictures.files.len()) {
+            bail!(too_few(path));
+        }
+        Ok(Self { path: path.to_owned(), split: options.split, content: Content::Pictures(pictures) })
+    }
+
+    /// How many files of pictures it has; absent where it is no such files.
+    pub fn files(&self) -> Option<u64> {
+        if let Content::Pictures(files) = &self.content { Some(files.files.len() as u64) } else { None }
+    }
+
+    /// The names of the folders that pictures are in, each once; none of other data.
+    pub fn folders(&self) -> Vec<&str> {
+        if let Content::Pictures(files) = &self.content { files.labels() } else { Vec::new() }
+    }
+
+    /// The samples as batches of a model's inputs; `folder` has its tokenizer, or the settings of its image processor.
     ///
     /// # Errors
-    /// When the model does not take such data, or there is no tokenizer that texts need.
+    /// When the model does not take such data, or there is no file that texts or pictures need.
     pub fn batches<'a>(
         &'a self,
         chain: &'a Chain<'a>,
@@ -273,7 +324,13 @@ impl Dataset {
         options: &DataOptions,
     ) -> Result<Batches<'a>> {
         let wanted = chain.inputs();
+        let pictures = |source, files| -> Result<Reader<'a>> {
+            let inputs = PictureInputs::new(&wanted, folder).with_context(|| self.unusable())?;
+            Ok(Reader::Pictures(Box::new(Pictures::new(source, files, inputs, options))))
+        };
         let reader = match &self.content {
+            Content::Pictures(files) => pictures(PictureSource::of(files, self.split), Some((files, self.split)))?,
+            Content::Texts(file) if takes_pictures(&wanted) => pictures(PictureSource::List(file.texts()?), None)?,
             Content::Texts(file) => {
                 let tokens = Tokens::new(&wanted, model.into(), folder, options).with_context(|| self.unusable())?;
                 Reader::Texts(file.texts()?, Box::new(tokens))

@@ -11,6 +11,7 @@ use zip::ZipArchive;
 
 use super::npy::{self, Rows};
 use crate::inputs::tensor_file;
+use crate::pictures::endings;
 
 /// The most bytes of samples that are read into memory.
 const MOST_BYTES: u64 = 4 << 30;
@@ -19,7 +20,7 @@ const MOST_BYTES: u64 = 4 << 30;
 const ENDINGS: [&str; 2] = ["npz", "safetensors"];
 
 /// What an error says of a folder without them.
-const NO_FILES: &str = "contains no .npz or .safetensors file";
+const NO_FILES: &str = "contains no .npz or .safetensors file, and no picture";
 
 /// A tensor as a file has it.
 pub(super) struct Stored {
@@ -46,6 +47,20 @@ fn has_tensors(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ENDINGS.iter().any(|own| ending == *own))
 }
 
+/// Whether a folder has files of tensors.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn has_any(folder: &Path) -> Result<bool> {
+    let context = || format!("cannot read {}", folder.display());
+    for entry in fs::read_dir(folder).with_context(context)? {
+        if has_tensors(&entry.with_context(context)?.path()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The files of a data set: the file that is named, or those of tensors in a folder in the order of their names.
 ///
 /// # Errors
@@ -63,7 +78,7 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     if files.is_empty() {
-        bail!("the folder {} {NO_FILES}", path.display());
+        bail!("the folder {} {NO_FILES} ({})", path.display(), endings());
     }
     files.sort_unstable();
     Ok(files)

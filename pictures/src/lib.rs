@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use planish_files::FileError;
 
 pub use picture::{ENDINGS, MAX_PIXELS, Picture, is_picture};
-pub use processor::{Pixels, Processor};
+pub use processor::{FILES, Pixels, Prepared, Processor};
 pub use resize::Filter;
 
 /// A picture, or what says how pictures are processed, cannot be read.

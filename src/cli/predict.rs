@@ -16,7 +16,7 @@ use super::terminal::{bars, print_lines, progress};
 use super::threads::ThreadArguments;
 use super::{RunOn, Usage, note, overwrites, print_json, warn};
 
-/// Run an artifact on texts and write what it predicts: embeddings, labels, scores, answers
+/// Run an artifact on texts or pictures and write what it predicts: embeddings, labels, scores, answers
 ///
 /// `planish embed` is the same command: an embedding is what a model for embeddings predicts. The tokenizer.json of the
 /// artifact turns texts into token ids. Predictions are in the order of the texts, one for each text, also for blank ones.
@@ -39,12 +39,17 @@ use super::{RunOn, Usage, note, overwrites, print_json, warn};
 /// the label is that of the first token of each word. Question answering: `answer`, `score`, `start` and `end` in the
 /// context. Masked tokens: `masks`, each with its likeliest tokens. Offsets count characters; of a pair `sequence`, 0 or 1, says in
 /// which text.
+///
+/// Pictures: `label`, `score` and `scores` of image-classification; `embedding` of feature-extraction: pooler_output if the graph
+/// gives it. preprocessor_config.json of the artifact says how pictures become inputs. `id` is the path of the picture below the
+/// folder.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The artifact's folder
     artifact: PathBuf,
-    /// Texts: a text a line of .txt, a member of an object a line of .jsonl, or a column of .csv or .parquet
-    #[arg(long, value_name = "FILE")]
+    /// Texts: a text a line of .txt, a member of an object a line of .jsonl, or a column of .csv or .parquet. Or a picture, a
+    /// folder of pictures, a folder of folders of pictures, or a list of their paths in a file as of texts
+    #[arg(long, value_name = "PATH")]
     data: PathBuf,
     /// The file to write: .jsonl; for embeddings also .npy (float32 [texts, features]), .safetensors (the same, as `embeddings`)
     /// or .parquet (columns id and embedding). A file that is there is replaced at the end [default: lines of JSON to standard
@@ -130,8 +135,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
 /// One line about the run.
 fn summary(predicted: &Predicted) -> String {
     let Predicted { texts, tokens, seconds, texts_per_second, .. } = predicted;
-    let word = if *texts == 1 { "text" } else { "texts" };
-    format!("{texts} {word}, {} tokens in {seconds:.2} s: {texts_per_second:.1} texts/s", count_text(*tokens))
+    let (one, rate) = if predicted.max_length.is_some() { ("text", "texts/s") } else { ("picture", "pictures/s") };
+    let plural = if *texts == 1 { "" } else { "s" };
+    let tokens = predicted.max_length.map(|_| format!(", {} tokens", count_text(*tokens))).unwrap_or_default();
+    format!("{texts} {one}{plural}{tokens} in {seconds:.2} s: {texts_per_second:.1} {rate}")
 }
 
 /// Messages and progress for a person; of the progress in a pipe one line after each long silence.
@@ -172,8 +179,7 @@ impl PredictObserver for Console {
     fn progress(&self, done: u64, total: Option<u64>) {
         if !self.has_style.replace(true) {
             let counted = total.is_some();
-            let template =
-                if counted { "{bar:30} {pos}/{len} texts, {per_sec}, {eta}" } else { "{pos} texts, {per_sec}" };
+            let template = if counted { "{bar:30} {pos}/{len}, {per_sec}, {eta}" } else { "{pos} done, {per_sec}" };
             if let Ok(style) = ProgressStyle::with_template(template) {
                 self.bar.set_style(style);
             }
@@ -183,6 +189,6 @@ impl PredictObserver for Console {
             self.bar.set_length(total.max(done));
         }
         self.bar.set_position(done);
-        self.heartbeat.done("predicting", &format!("{done} texts"));
+        self.heartbeat.done("predicting", &format!("{done} samples"));
     }
 }

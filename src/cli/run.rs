@@ -3,15 +3,19 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use planish_artifact::chain::Chain;
 use planish_artifact::{Artifact, RunOptions};
 use planish_data::inputs::tensor_file;
-use planish_data::read_inputs;
+use planish_data::{is_picture, picture_inputs, read_inputs};
 use planish_eval::Tensor;
 
 use super::threads::ThreadArguments;
 use super::{RunOn, Usage, note, overwrites, print, terminal};
 
-/// Run an artifact on inputs from a file of tensors
+/// Run an artifact on inputs from a file of tensors, or on pictures
+///
+/// Pictures become the inputs that preprocessor_config.json of the artifact says. Those of a folder are the rows of one batch, in
+/// the order of their names.
 ///
 /// If the file lacks an input, planish fills it in as for a prompt without padding, where that is possible: the
 /// cache is empty, attention_mask is all ones, position_ids counts the tokens, and token_type_ids is all zeros. A
@@ -24,8 +28,9 @@ use super::{RunOn, Usage, note, overwrites, print, terminal};
 pub(super) struct Arguments {
     /// The artifact's folder
     artifact: PathBuf,
-    /// The file with the inputs (.safetensors or .npz), under the names of the model's inputs
-    #[arg(long, value_name = "FILE")]
+    /// The file with the inputs (.safetensors or .npz), under the names of the model's inputs; or a picture, or a folder of
+    /// pictures
+    #[arg(long, value_name = "PATH")]
     inputs: PathBuf,
     /// The safetensors file to write the outputs to [default: print the type, the shape and the range of each
     /// output]
@@ -53,7 +58,15 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let artifact = Artifact::open(&arguments.artifact)?;
     let (threads, settings) = arguments.threads.settle(&arguments.run_on);
     let options = RunOptions { part: arguments.part, threads, settings };
-    let inputs = read_inputs(&arguments.inputs)?;
+    let inputs = match is_picture(&arguments.inputs) || arguments.inputs.is_dir() {
+        true => {
+            let read = picture_inputs(&arguments.inputs, &Chain::of(&artifact.manifest.parts), &artifact.folder);
+            let (inputs, names) = read.with_context(|| format!("cannot run on {}", arguments.inputs.display()))?;
+            note(&format!("rows of the batch: {}", names.join(", ")));
+            inputs
+        }
+        false => read_inputs(&arguments.inputs)?,
+    };
     let outputs = artifact.run(inputs, &options, &mut note);
     let outputs = outputs.with_context(|| format!("cannot run on {}", arguments.inputs.display()))?;
     match &arguments.outputs {

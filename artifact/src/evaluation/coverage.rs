@@ -13,6 +13,8 @@ pub enum Unit {
     Lines,
     /// A whole `.txt` file, or a record of another one, in windows from its beginning to its end.
     Documents,
+    /// A picture, which has no characters.
+    Pictures,
 }
 
 /// How much of a data set of texts was run.
@@ -93,13 +95,22 @@ impl fmt::Display for Coverage {
         let unit = match self.unit {
             Unit::Lines => "text",
             Unit::Documents => "document",
+            Unit::Pictures => "picture",
         };
         let more = if self.has_more { "more than " } else { "" };
         let (read, all) = (counted(self.texts, unit), self.all_characters());
-        write!(f, "read: {read}, {} of {more}{all} characters", self.characters)?;
+        write!(f, "read: {read}")?;
+        if self.unit != Unit::Pictures {
+            write!(f, ", {} of {more}{all} characters", self.characters)?;
+        }
         let left = |left: Left, why: &str| {
-            let texts = counted(left.texts, "text");
-            (left.texts > 0).then(|| format!("{} characters of {texts} {why}", left.characters))
+            let count = left.texts;
+            (count > 0).then(|| match self.unit {
+                Unit::Pictures => format!("{} {why}", counted(count, "picture")),
+                Unit::Lines | Unit::Documents => {
+                    format!("{} characters of {} {why}", left.characters, counted(count, "text"))
+                }
+            })
         };
         let reasons = [
             left(self.cut, "longer than a run (--max-length)"),

@@ -161,6 +161,9 @@ pub fn evaluate_compiled(
     }
     let dataset = Dataset::open(data, &data_options)?;
     let mut batches = dataset.batches(&chain, loaded, &folder, &data_options)?;
+    let classes = Classes::read(&folder)?;
+    let of_folders = loaded.task == Some(Task::ImageClassification) && by_folders(&dataset, &classes, observer);
+    let has_labels = options.data.label.is_some() || of_folders;
     let measured = Measured {
         task: loaded.task,
         pooling: match loaded.task {
@@ -168,15 +171,14 @@ pub fn evaluate_compiled(
             _ => Pooling::default(),
         },
         windows,
-        has_labels: options.data.label.is_some(),
+        has_labels,
         several: loaded.task == Some(Task::TextClassification)
             && may_have_several(&folder, options.data.label.is_some())?,
     };
     if measured.has_labels {
         Labelled::check(loaded.task, artifact.manifest.parts.len() == 1)?;
     }
-    let classes = if measured.has_labels { Classes::read(&folder)? } else { Classes::default() };
-    let labelled = Labelled::new(classes, measured.has_labels);
+    let labelled = Labelled::new(if has_labels { classes } else { Classes::default() }, has_labels);
 
     let names = TextNames::of(&chain);
     let outputs = artifact.manifest.parts.iter().flat_map(|part| part.outputs.iter().map(|output| output.role));
@@ -223,6 +225,20 @@ pub fn evaluate_compiled(
         _ => samples,
     };
     Ok(Evaluation { read, ..tally.report((described(data)?, options.data.split), samples, tokens, runs_on.name()) })
+}
+
+/// Whether the names of the folders that pictures are in are labels: one of them is a class.
+fn by_folders(dataset: &Dataset, classes: &Classes, observer: &dyn EvaluationObserver) -> bool {
+    let folders = dataset.folders();
+    let Some(first) = folders.first() else { return false };
+    let are_labels = folders.iter().any(|folder| classes.has(folder));
+    if !are_labels {
+        observer.note(&format!(
+            "the folders of the pictures, such as `{first}`, are not named after classes in id2label of config.json; there are no \
+             figures of labels"
+        ));
+    }
+    are_labels
 }
 
 /// The windows of a language model.

@@ -11,7 +11,7 @@ use planish_artifact::manifest::Output;
 use planish_data::fields_of;
 use planish_data::sentence::SentenceSettings;
 use planish_data::tokenizer::{TextTokenizer, class_token, mask_token};
-use planish_ir::OutputRole;
+use planish_ir::{InputRole, OutputRole};
 use planish_models::Task;
 
 use super::Unfit;
@@ -84,6 +84,7 @@ impl Head {
             let (features, size) = (settings.truncate_dim, last_size(of(OutputRole::SentenceEmbedding)).unwrap_or(0));
             return Ok(Self::Embedding { output, pooling: Pooling::Model, normalizes: false, features, size });
         }
+        let takes_pictures = part.inputs.iter().any(|input| input.role == InputRole::Pixels);
         let config = Config::read(&artifact.folder)?;
         let task = match task {
             Some(task) => task,
@@ -100,6 +101,11 @@ impl Head {
                 "{folder} gives an embedding of each token and none of a text, for late interaction; `planish run` gives its \
                  outputs"
             ))),
+            // The vector that a layer of the model makes of all patches.
+            Task::FeatureExtraction if takes_pictures && of(OutputRole::Pooled).is_some() => {
+                let (output, size) = (named(OutputRole::Pooled)?, last_size(of(OutputRole::Pooled)).unwrap_or(0));
+                Ok(Self::Embedding { output, pooling: Pooling::Model, normalizes: false, features: None, size })
+            }
             Task::FeatureExtraction => {
                 let output = of(OutputRole::HiddenStates).map(|output| output.value.name.clone()).ok_or_else(|| {
                     Unfit(format!(
@@ -108,7 +114,7 @@ impl Head {
                 })?;
                 pooled(artifact, settings, output, warn)
             }
-            Task::TextClassification => {
+            Task::TextClassification | Task::ImageClassification => {
                 let output = named(OutputRole::Logits)?;
                 match classes(&config, of(OutputRole::Logits)) {
                     Some(1) => Ok(Self::Score { output, activation: config.activation(1)? }),
@@ -142,10 +148,6 @@ impl Head {
             Task::MultipleChoice => bail!(Unfit(format!(
                 "{folder} chooses one of several texts, and a prediction is of one text or a pair; `planish run` takes ids as a \
                  tensor"
-            ))),
-            Task::ImageClassification => bail!(Unfit(format!(
-                "{folder} classifies images, and predictions are of texts: feature-extraction, text-classification, \
-                 token-classification, question-answering and fill-mask; `planish run` takes pixels as a tensor"
             ))),
         }
     }
@@ -301,9 +303,11 @@ fn pooled(
         Pooling::Cls => "the vector of its first token",
         Pooling::Max => "the largest of each feature over its tokens",
     };
+    let is_of_pictures = artifact.manifest.parts.iter().any(|part| part.input_of(InputRole::Pixels).is_some());
+    let whole = if is_of_pictures { "picture" } else { "text" };
     let scaled = if settings.normalizes { ", scaled to length 1" } else { "" };
     warn(&format!(
-        "{folder} gives vectors of tokens, and no embedding of a text: it is {how} here{scaled}, computed outside of the graph"
+        "{folder} gives vectors of tokens, and no embedding of a {whole}: it is {how} here{scaled}, computed outside of the graph"
     ));
     let (normalizes, features) = (settings.normalizes, settings.truncate_dim);
     Ok(Head::Embedding { output, pooling, normalizes, features, size: 0 })

@@ -1,4 +1,4 @@
-//! Predictions: texts go in, and what the task of an artifact makes of them comes out, in the order of the texts.
+//! Predictions: texts or pictures go in, and what the task of an artifact makes of them comes out, in their order.
 //!
 //! Memory is bounded by a few chunks of texts and what is predicted of one chunk.
 
@@ -21,11 +21,12 @@ use anyhow::{Context, Result, bail};
 use planish_artifact::backend::RuntimeSettings;
 use planish_artifact::chain::Chain;
 use planish_artifact::{Artifact, named, note_elsewhere, runtime};
-use planish_data::chunks::{Chunk, ChunkOptions, TextBatch};
+use planish_data::chunks::{Chunk, ChunkOptions, SampleBatch};
 use planish_data::sentence::{PromptError, SentenceSettings};
 use planish_data::tokenizer::TextTokenizer;
 use planish_data::vectors::VectorForm;
 use planish_data::{DataOptions, Dataset, IdField, OptionNames, count};
+use planish_ir::InputRole;
 use planish_runtimes::{RuntimeValue, Session, SessionOptions};
 use serde::Serialize;
 
@@ -105,16 +106,16 @@ pub struct Predicted {
     pub prediction: &'static str,
     /// The runtime.
     pub runtime: &'static str,
-    /// The number of texts, or pairs.
+    /// The number of texts, pairs or pictures.
     pub texts: u64,
-    /// The number of their tokens.
+    /// The number of their tokens; 0 of pictures.
     pub tokens: u64,
     /// The same with padding.
     pub padded_tokens: u64,
     /// How many texts were longer than `max_length`, and cut.
     pub cut: u64,
-    /// The most tokens of a text.
-    pub max_length: usize,
+    /// The most tokens of a text; absent where the data is pictures.
+    pub max_length: Option<usize>,
     /// The time from the first text that was read to the last prediction that was written; loading the model is before.
     pub seconds: f64,
     /// The texts of a second.
@@ -149,7 +150,14 @@ pub fn predict(
             "--field {field} names the texts of pairs, and an embedding is of one text; name one of them"
         )));
     }
+    let is_of_pictures =
+        Chain::of(&artifact.manifest.parts).inputs().iter().any(|(_, of)| of.role == InputRole::Pixels);
+    let of_texts = [("--batch-tokens", options.batch_tokens.is_some()), ("--prompt-name", options.prompt.is_some())];
+    if let Some((option, _)) = of_texts.iter().find(|(_, is_given)| *is_given && is_of_pictures) {
+        bail!(Unfit(format!("{option} is for texts, and {} takes pictures", artifact.folder.display())));
+    }
     let prompt = match (&options.prompt, head.takes_prompt()) {
+        _ if is_of_pictures => String::new(),
         (name, true) => settings.prompt(name.as_deref()).map_err(unfit)?.to_owned(),
         (None, false) => String::new(),
         (Some(name), false) => bail!(Unfit(format!(
@@ -181,14 +189,17 @@ pub fn predict(
         threads: threads(options),
     };
     let chunks = dataset.chunks(&chain, (&artifact.manifest).into(), &artifact.folder, &data_options, chunk_options)?;
-    let marked = head.marked_token(chunks.tokenizer(), &artifact.folder)?;
+    let marked = match chunks.tokenizer() {
+        Some(tokenizer) => head.marked_token(tokenizer, &artifact.folder)?,
+        None => None,
+    };
     runs_on.check()?;
     let [part] = chain.parts() else { bail!("{} has several parts", artifact.folder.display()) };
     let session = artifact.load(part, runs_on.as_ref(), SessionOptions { threads: options.threads })?;
     note_elsewhere(session.as_ref(), &mut |text| observer.note(text));
     let file = if let Output::File(path, _) = &output { Some((*path).to_owned()) } else { None };
 
-    let total = if observer.wants_total() { count(data) } else { None };
+    let total = if observer.wants_total() { dataset.files().or_else(|| count(data)) } else { None };
     let total = total.map(|total| options.samples.map_or(total, |most| total.min(most.get() as u64)));
     observer.progress(0, total);
     let start = Instant::now();
@@ -209,8 +220,8 @@ pub fn predict(
     let Run { sink, figures, .. } = run;
     sink.finish()?;
     let seconds = start.elapsed().as_secs_f64();
-    if figures.cut > 0 {
-        let (cut, longest) = (figures.cut, chunks.longest());
+    if let Some(longest) = chunks.longest().filter(|_| figures.cut > 0) {
+        let cut = figures.cut;
         observer.note(&format!("{cut} of {} texts had more than {longest} tokens, and were cut", figures.texts));
     }
     Ok(Predicted {
@@ -262,7 +273,7 @@ struct Run<'a, 'o> {
     names: TextNames,
     /// Whether padding comes before the tokens.
     is_left: bool,
-    tokenizer: &'a TextTokenizer,
+    tokenizer: Option<&'a TextTokenizer>,
     /// The id of the token that predictions look for.
     marked: Option<i64>,
     sink: Sink<'o>,
@@ -274,12 +285,12 @@ impl Run<'_, '_> {
     /// Runs the batches of a chunk, and writes what is predicted of its texts.
     fn chunk(&mut self, chunk: &Chunk) -> Result<()> {
         let mut outcomes: Vec<Option<Outcome>> = Vec::new();
-        outcomes.resize_with(chunk.texts.len(), || None);
+        outcomes.resize_with(chunk.samples.len(), || None);
         let mut done = chunk.first as u64;
         for batch in &chunk.batches {
             let predicted = self.batch(chunk, batch).with_context(|| {
                 let first = batch.rows.iter().min().map_or(0, |row| chunk.first + row + 1);
-                format!("cannot run on a batch of {} texts, the first of which is number {first}", batch.rows.len())
+                format!("cannot run on a batch of {} samples, the first of which is number {first}", batch.rows.len())
             })?;
             for (row, outcome) in batch.rows.iter().zip(predicted) {
                 outcomes[*row] = Some(outcome);
@@ -288,15 +299,15 @@ impl Run<'_, '_> {
             done += batch.rows.len() as u64;
             (self.progress)(done);
         }
-        for (text, outcome) in chunk.texts.iter().zip(outcomes) {
+        for (text, outcome) in chunk.samples.iter().zip(outcomes) {
             self.figures.texts += 1;
             self.figures.tokens += text.tokens as u64;
             self.figures.cut += u64::from(text.is_cut);
             let number = self.figures.texts;
-            let outcome = outcome.with_context(|| format!("the model gave nothing for text {number}"))?;
+            let outcome = outcome.with_context(|| format!("the model gave nothing for sample {number}"))?;
             if !outcome.is_finite() {
                 bail!(
-                    "text {number}: the model gives numbers that are not finite; compile it in a type with a larger range, such \
+                    "sample {number}: the model gives numbers that are not finite; compile it in a type with a larger range, such \
                      as --bf16, or in float32"
                 );
             }
@@ -305,7 +316,7 @@ impl Run<'_, '_> {
         self.sink.flush()
     }
 
-    fn batch(&mut self, chunk: &Chunk, batch: &TextBatch) -> Result<Vec<Outcome>> {
+    fn batch(&mut self, chunk: &Chunk, batch: &SampleBatch) -> Result<Vec<Outcome>> {
         let inputs = named(self.session.as_ref(), &batch.inputs);
         let inputs: Vec<(&str, RuntimeValue)> =
             inputs.into_iter().map(|(name, tensor)| (name, tensor.into())).collect();
@@ -318,7 +329,7 @@ impl Run<'_, '_> {
         };
         let tensors = self.head.outputs().into_iter().map(tensor).collect::<Result<Vec<_>>>()?;
         let positions = self.head.pools().then(|| self.names.positions(&batch.inputs)).flatten();
-        let texts: Vec<_> = batch.rows.iter().map(|row| &chunk.texts[*row]).collect();
+        let texts: Vec<_> = batch.rows.iter().map(|row| &chunk.samples[*row]).collect();
         let (is_left, tokenizer, marked) = (self.is_left, self.tokenizer, self.marked);
         self.head.read(&tensors, &Batch { texts, positions, is_left, tokenizer, marked })
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
 use planish_data::Text;
-use planish_data::chunks::{KeptText, ReadText};
+use planish_data::chunks::{KeptText, ReadSample};
 use planish_data::tokenizer::TextTokenizer;
 use planish_eval::Tensor;
 
@@ -24,13 +24,13 @@ const OUTSIDE: &str = "O";
 /// A batch that was run.
 pub(super) struct Batch<'a> {
     /// The texts, a row each; the outputs may have more rows.
-    pub(super) texts: Vec<&'a ReadText>,
+    pub(super) texts: Vec<&'a ReadSample>,
     /// Which positions hold a token; all where absent.
     pub(super) positions: Option<Positions>,
     /// Whether padding comes before the tokens.
     pub(super) is_left: bool,
     /// What the texts were tokenized with.
-    pub(super) tokenizer: &'a TextTokenizer,
+    pub(super) tokenizer: Option<&'a TextTokenizer>,
     /// The id that [`Head::marked_token`] gives.
     pub(super) marked: Option<i64>,
 }
@@ -42,7 +42,7 @@ impl Batch<'_> {
     }
 
     /// The position of the first token of a text among those of its row.
-    fn begin(&self, text: &ReadText, width: usize) -> usize {
+    fn begin(&self, text: &ReadSample, width: usize) -> usize {
         if self.is_left { width.saturating_sub(text.tokens) } else { 0 }
     }
 }
@@ -107,7 +107,7 @@ fn class(row: &[f32], labels: &Rc<[String]>, activation: Activation, is_multi_la
     };
     let best = top(row);
     let (Some(label), Some(score)) = (labels.get(best), scores.get(best)) else {
-        bail!("the model gives {} scores of a text, and has {} labels", row.len(), labels.len())
+        bail!("the model gives {} scores of a sample, and has {} labels", row.len(), labels.len())
     };
     // A label is true where its probability is above 0.5, so its logit above 0.
     let likely = labels.iter().zip(row).filter(|(_, logit)| **logit > 0.0);
@@ -221,7 +221,8 @@ fn masks(logits: &Tensor, (vocabulary, top): (usize, NonZeroUsize), batch: &Batc
     };
     let found = batch.kept()?.into_iter().enumerate().map(best).collect::<Result<Vec<_>>>()?;
     let ids = found.iter().flatten().flat_map(|(_, best)| best.iter().map(|(id, _)| u32::try_from(*id)));
-    let mut tokens = batch.tokenizer.each(ids.collect::<Result<_, _>>()?)?.into_iter();
+    let tokenizer = batch.tokenizer.context("tokens need a tokenizer")?;
+    let mut tokens = tokenizer.each(ids.collect::<Result<_, _>>()?)?.into_iter();
     let mut of_mask = |(mask, best): (Mask, Best)| {
         let candidate =
             |(id, score): (usize, f64)| Candidate { token: tokens.next().unwrap_or_default(), id, score: score as f32 };
@@ -264,13 +265,14 @@ mod tests {
         let (ids, words) = (vec![1, 2, 3], vec![None, Some(0), Some(0)]);
         let pair = Text::Pair("\u{e9}t\u{e9} chaud".into(), "b".to_owned());
         let kept = KeptText { text: pair, ids, spans: vec![None, span(0, 3, 9), span(1, 0, 1)], words };
-        let text = ReadText { id: None, document: None, tokens: 3, is_cut: false, kept: Some(kept) };
+        let text = ReadSample { id: None, document: None, tokens: 3, is_cut: false, kept: Some(kept) };
         let folder = tempfile::tempdir().unwrap();
         let tokenizer =
             r#"{"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {}, "unk_token": ""}}"#;
         std::fs::write(folder.path().join("tokenizer.json"), tokenizer).unwrap();
         let tokenizer = TextTokenizer::open(folder.path()).unwrap();
-        let batch = Batch { texts: vec![&text], positions: None, is_left: false, tokenizer: &tokenizer, marked: None };
+        let batch =
+            Batch { texts: vec![&text], positions: None, is_left: false, tokenizer: Some(&tokenizer), marked: None };
         let logits = Tensor::new(vec![1, 3, 2], logits.to_vec()).unwrap();
         labelled(&logits, &["O", "X"].map(str::to_owned), &batch).unwrap().remove(0)
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::files::Streamed;
-use planish_data::chunks::ReadText;
+use planish_data::chunks::ReadSample;
 use planish_data::vectors::{VectorFile, VectorForm};
 use serde::Serialize;
 use serde_json::Value;
@@ -57,7 +57,7 @@ impl<'a> Sink<'a> {
     }
 
     /// Writes what was predicted of the next text.
-    pub(super) fn write(&mut self, text: &ReadText, outcome: &Outcome) -> Result<()> {
+    pub(super) fn write(&mut self, text: &ReadSample, outcome: &Outcome) -> Result<()> {
         if let Self::Unopened(path, form) = self {
             *self = open(path, *form, outcome)?;
         }

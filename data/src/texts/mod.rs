@@ -246,6 +246,11 @@ pub(super) struct Texts<'a> {
 }
 
 impl Texts<'_> {
+    /// The file.
+    pub(super) fn path(&self) -> &Path {
+        &self.file.path
+    }
+
     /// How many bad records were passed over so far.
     pub(super) fn skipped(&self) -> usize {
         self.skipped

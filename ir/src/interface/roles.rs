@@ -95,6 +95,8 @@ roles! {
     Boxes = "boxes",
     /// An image: floats [rows, channels, height, width].
     Pixels = "pixels",
+    /// 1 where an image is, 0 where it was filled up: integers [rows, height, width], or [rows, patches].
+    PixelMask = "pixel-mask",
     /// Sound: floats [rows, samples].
     Waveform = "waveform",
     /// Features of sound over time: floats [rows, bands, frames] or [rows, frames, bands].
@@ -190,7 +192,7 @@ impl InputRole {
     /// Whether it says which positions have a token.
     #[must_use]
     pub fn is_mask(self) -> bool {
-        matches!(self, Self::Mask | Self::EncoderMask | Self::OtherMask)
+        matches!(self, Self::Mask | Self::EncoderMask | Self::PixelMask | Self::OtherMask)
     }
 
     /// Whether it is of the encoder's tokens, and so the same in each step of a decoder.

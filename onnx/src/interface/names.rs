@@ -27,6 +27,8 @@ pub(super) const INPUTS: &[(&str, InputRole)] = &[
     ("position_ids", InputRole::Positions),
     ("bbox", InputRole::Boxes),
     ("pixel_values", InputRole::Pixels),
+    ("pixel_mask", InputRole::PixelMask),
+    ("pixel_attention_mask", InputRole::PixelMask),
     ("input_values", InputRole::Waveform),
     ("input_features", InputRole::Features),
     ("audio_features", InputRole::Features),

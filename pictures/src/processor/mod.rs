@@ -5,6 +5,7 @@ mod sizes;
 mod types;
 
 use rayon::prelude::*;
+pub use settings::FILES;
 use sizes::Size;
 
 use crate::{Filter, Picture};
@@ -52,8 +53,9 @@ pub struct Pixels {
     pub sizes: Vec<[usize; 2]>,
 }
 
-/// One picture.
-struct One {
+/// A picture as numbers, before it is put into a batch with others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prepared {
     height: usize,
     width: usize,
     /// [3, height, width].
@@ -66,7 +68,14 @@ impl Processor {
     /// # Errors
     /// When a picture becomes too large or too small, or pictures have different sizes and the processor does not pad them.
     pub fn apply(&self, pictures: &[Picture]) -> Result<Pixels, String> {
-        let mut all = pictures.par_iter().map(|picture| self.one(picture)).collect::<Result<Vec<_>, String>>()?;
+        self.batch(pictures.par_iter().map(|picture| self.prepare(picture)).collect::<Result<_, String>>()?)
+    }
+
+    /// The inputs of a batch of pictures that were prepared by this processor.
+    ///
+    /// # Errors
+    /// When pictures have different sizes and the processor does not pad them.
+    pub fn batch(&self, mut all: Vec<Prepared>) -> Result<Pixels, String> {
         if let Some([patch, most]) = self.patch {
             return in_patches(&all, patch, most);
         }
@@ -110,7 +119,11 @@ impl Processor {
         Ok(Pixels { values, shape: vec![all.len(), 3, height, width], mask, sizes })
     }
 
-    fn one(&self, picture: &Picture) -> Result<One, String> {
+    /// A picture after it was resized, cropped and normalized.
+    ///
+    /// # Errors
+    /// When it becomes too large or too small.
+    pub fn prepare(&self, picture: &Picture) -> Result<Prepared, String> {
         let mut now = None;
         let mut kept = self.crop;
         if let Some((size, filter)) = self.resize {
@@ -133,7 +146,7 @@ impl Processor {
     }
 
     /// The samples of a picture as numbers, computed in the types in which the transformers library does.
-    fn numbers(&self, picture: &Picture) -> One {
+    fn numbers(&self, picture: &Picture) -> Prepared {
         let (height, width) = (picture.height(), picture.width());
         let table: Vec<[f32; 3]> = (0u8..=255)
             .map(|sample| {
@@ -150,7 +163,7 @@ impl Processor {
             let samples = picture.pixels()[from..].iter().step_by(3);
             values.extend(samples.map(|sample| table[usize::from(*sample)][channel]));
         }
-        One { height, width, values }
+        Prepared { height, width, values }
     }
 }
 
@@ -162,7 +175,13 @@ fn cropped(picture: &Picture, [height, width]: [usize; 2]) -> Option<Picture> {
     picture.cut(first(picture.width(), width)?, first(picture.height(), height)?, width, height)
 }
 
-impl One {
+impl Prepared {
+    /// Height and width.
+    #[must_use]
+    pub fn size(&self) -> [usize; 2] {
+        [self.height, self.width]
+    }
+
     /// With zeros on all sides, to multiples of a number.
     fn padded_to_multiples(&self, of: usize) -> Result<Self, String> {
         let [height, width] = [self.height, self.width].map(|side| side.next_multiple_of(of));
@@ -179,7 +198,7 @@ impl One {
 }
 
 /// The patches of pictures, row by row, with the channels of a pixel next to each other.
-fn in_patches(all: &[One], patch: usize, most: usize) -> Result<Pixels, String> {
+fn in_patches(all: &[Prepared], patch: usize, most: usize) -> Result<Pixels, String> {
     let size = 3 * patch * patch;
     let (mut values, mut mask) = (vec![0.0; all.len() * most * size], vec![0; all.len() * most]);
     let mut sizes = Vec::new();

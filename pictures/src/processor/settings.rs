@@ -11,7 +11,7 @@ use super::{Padding, Processor};
 use crate::{Filter, PictureError};
 
 /// The files that say how pictures become inputs, in the order in which they are looked for.
-const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
+pub const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
 
 /// The largest side of a picture that a model takes.
 const MAX_SIDE: u64 = 1 << 14;

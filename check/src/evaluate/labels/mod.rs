@@ -55,6 +55,11 @@ impl Classes {
         Ok(Self(named.filter_map(|(id, name)| Some((name.as_str()?.to_owned(), id.parse().ok()?))).collect()))
     }
 
+    /// Whether a class has a name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// The class of a label, of so many; `None` for a number below 0, which stands for no label.
     fn of(&self, label: &Label, count: usize) -> Result<Option<usize>> {
         let number = match label {

@@ -1,23 +1,19 @@
 //! Texts in the order of their file, some thousand at a time. Within such a chunk texts of about the same length are batches, so
 //! that there is little padding. No more than a chunk is in memory.
 
-use std::borrow::Cow;
 use std::num::NonZeroUsize;
-use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::chain::Chain;
-use planish_artifact::manifest::Input;
-use planish_eval::Tensor;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use serde_json::Value;
 
-use super::pieces::{Piece, Span};
-use super::texts::{Sample, Text, TextFile};
-use super::tokenizer::TextTokenizer;
-use super::tokens::{Encoded, Tokens};
-use super::{Content, DataOptions, Dataset, TextModel, fixed_batch};
+use super::{Chunk, KeptText, ReadSample, SampleBatch};
+use crate::fixed_batch;
+use crate::pieces::Piece;
+use crate::texts::{Sample, Text, TextFile};
+use crate::tokenizer::TextTokenizer;
+use crate::tokens::{Encoded, Tokens};
 
 /// The bytes of texts after which no other text is added to a chunk.
 const BYTES: usize = 4 << 20;
@@ -47,56 +43,8 @@ pub struct ChunkOptions {
     pub threads: NonZeroUsize,
 }
 
-/// A text that was read.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ReadText {
-    /// What its record is called.
-    pub id: Option<Value>,
-    /// Which document of its record it is, from 0 on; absent where a record is one text.
-    pub document: Option<usize>,
-    /// The number of its tokens.
-    pub tokens: usize,
-    /// Whether it was longer, and cut.
-    pub is_cut: bool,
-    /// What is kept of it.
-    pub kept: Option<KeptText>,
-}
-
-/// A text, and its tokens.
-#[derive(Clone, Debug, PartialEq)]
-pub struct KeptText {
-    /// The text.
-    pub text: Text,
-    /// The ids of its tokens.
-    pub ids: Vec<i64>,
-    /// Where each token is; nothing for tokens that the tokenizer puts around the text.
-    pub spans: Vec<Option<Span>>,
-    /// For each token the word that begins with it.
-    pub words: Vec<Option<usize>>,
-}
-
-/// Some texts as inputs of a model.
-pub struct TextBatch {
-    /// Which texts of the chunk they are, a row each. The inputs may have more rows, where the model fixes their number.
-    pub rows: Vec<usize>,
-    /// The number of their tokens with padding, that of rows which are run only to fill a batch included.
-    pub padded_tokens: usize,
-    /// The inputs, complete and checked.
-    pub inputs: Vec<(String, Tensor)>,
-}
-
-/// Consecutive texts of a file.
-pub struct Chunk {
-    /// The number of texts before them.
-    pub first: usize,
-    /// The texts, in the order of the file.
-    pub texts: Vec<ReadText>,
-    /// The same as inputs, the longest texts first.
-    pub batches: Vec<TextBatch>,
-}
-
-/// What makes chunks of a data set.
-pub struct Chunks<'a> {
+/// What makes chunks of texts.
+pub(super) struct TextChunks<'a> {
     file: &'a TextFile,
     tokens: Tokens,
     chain: &'a Chain<'a>,
@@ -148,52 +96,38 @@ impl BatchShape {
     }
 }
 
-impl Dataset {
-    /// The samples as chunks for a model; `folder` has its tokenizer.
-    ///
-    /// # Errors
-    /// When the data is tensors, the model takes no texts, or there is no tokenizer.
-    pub fn chunks<'a>(
-        &'a self,
+impl<'a> TextChunks<'a> {
+    pub(super) fn new(
+        file: &'a TextFile,
         chain: &'a Chain<'a>,
-        model: TextModel,
-        folder: &Path,
-        options: &DataOptions,
+        (tokens, longest): (Tokens, Option<usize>),
         own: ChunkOptions,
-    ) -> Result<Chunks<'a>> {
-        let Content::Texts(file) = &self.content else {
-            bail!(
-                "{} contains tensors, and predictions are of texts: .txt, .jsonl, .csv or .parquet; `planish run` takes tensors",
-                self.path.display()
-            )
-        };
-        let wanted: Vec<(Cow<'_, str>, &Input)> = chain.inputs();
-        let tokens = Tokens::new(&wanted, model, folder, options).with_context(|| self.unusable())?;
+    ) -> Result<Self> {
         let shape = BatchShape {
             tokens: own.batch_tokens.get(),
-            rows: fixed_batch(&wanted),
+            rows: fixed_batch(&chain.inputs()),
             width: tokens.width(),
             pads: tokens.masked(),
         };
         let pool = ThreadPoolBuilder::new().num_threads(own.threads.get()).build();
         let pool = pool.context("cannot start the threads of the tokenizer")?;
-        Ok(Chunks { file, tokens, chain, longest: model.longest, shape, options: own, pool })
+        Ok(Self { file, tokens, chain, longest, shape, options: own, pool })
     }
 }
 
-impl Chunks<'_> {
+impl TextChunks<'_> {
     /// The most tokens of a text.
-    pub fn longest(&self) -> usize {
+    pub(super) fn longest(&self) -> usize {
         self.tokens.longest()
     }
 
     /// What texts are tokenized with.
-    pub fn tokenizer(&self) -> &TextTokenizer {
+    pub(super) fn tokenizer(&self) -> &TextTokenizer {
         self.tokens.tokenizer()
     }
 
     /// Whether padding comes before the tokens.
-    pub fn is_left(&self) -> bool {
+    pub(super) fn is_left(&self) -> bool {
         self.tokens.is_left()
     }
 
@@ -201,7 +135,7 @@ impl Chunks<'_> {
     ///
     /// # Errors
     /// When the file has a bad record or no text, or the tokenizer fails.
-    pub fn read(&self, mut take: impl FnMut(Chunk) -> bool) -> Result<()> {
+    pub(super) fn read(&self, take: &mut dyn FnMut(Chunk) -> bool) -> Result<()> {
         let mut texts = self.file.texts()?;
         let mut first = 0;
         loop {
@@ -251,12 +185,12 @@ impl Chunks<'_> {
             self.chain.complete(&mut inputs)?;
             self.chain.check(&inputs, self.longest)?;
             let width = self.shape.width.or(rows.iter().map(|at| lengths[*at]).max()).unwrap_or(0);
-            Ok(TextBatch { rows, padded_tokens: fixed * width, inputs })
+            Ok(SampleBatch { rows, padded_tokens: fixed * width, inputs })
         };
         let batches = self.shape.plan(&lengths).into_iter().map(batch).collect::<Result<_>>()?;
         let read = samples.into_iter().zip(texts.into_iter().zip(pieces));
-        let texts = read.map(|(sample, (text, piece))| self.read_text(sample, text, piece)).collect();
-        Ok(Chunk { first, texts, batches })
+        let samples = read.map(|(sample, (text, piece))| self.read_text(sample, text, piece)).collect();
+        Ok(Chunk { first, samples, batches })
     }
 
     /// All texts as token ids; several threads read them.
@@ -276,11 +210,11 @@ impl Chunks<'_> {
         Ok(self.pool.install(read)?.into_iter().flatten().unzip())
     }
 
-    fn read_text(&self, sample: Sample, text: Text, piece: Piece) -> ReadText {
+    fn read_text(&self, sample: Sample, text: Text, piece: Piece) -> ReadSample {
         let Piece { ids, spans, words, cut, .. } = piece;
         let tokens = ids.len();
         let kept = self.options.keeps_texts.then_some(KeptText { text, ids, spans, words });
-        ReadText { id: sample.id, document: sample.document, tokens, is_cut: cut > 0, kept }
+        ReadSample { id: sample.id, document: sample.document, tokens, is_cut: cut > 0, kept }
     }
 }
 

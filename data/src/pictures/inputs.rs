@@ -1,0 +1,133 @@
+//! Pictures as inputs of a model: what its preprocessor_config.json says is computed of each.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use planish_artifact::manifest::Input;
+use planish_eval::Tensor;
+use planish_ir::{DType, InputRole};
+use planish_pictures::{FILES, Picture, Pixels, Prepared, Processor};
+
+use crate::inputs::Sampling;
+use crate::listed;
+
+/// What makes inputs of pictures.
+pub(crate) struct PictureInputs {
+    processor: Processor,
+    /// The folder of the processor's settings.
+    folder: PathBuf,
+    pixels: Port,
+    mask: Option<Port>,
+}
+
+/// An input of a model.
+struct Port {
+    name: String,
+    dtype: DType,
+    input: Input,
+}
+
+/// Whether a model takes pictures.
+pub(crate) fn takes_pictures(wanted: &[(Cow<'_, str>, &Input)]) -> bool {
+    wanted.iter().any(|(_, input)| input.role == InputRole::Pixels)
+}
+
+impl PictureInputs {
+    /// For a model that takes these inputs; `folder` has the settings of its processor.
+    ///
+    /// # Errors
+    /// When the model takes no pictures, or the settings are missing or not supported.
+    pub(crate) fn new(wanted: &[(Cow<'_, str>, &Input)], folder: &Path) -> Result<Self> {
+        let port = |role: InputRole| {
+            let found = wanted.iter().find(|(_, input)| input.role == role);
+            let port = |(name, input): &(Cow<'_, str>, &Input)| {
+                let Some(dtype) = input.value.dtype() else { bail!("the input `{name}` is {}", input.value.ty) };
+                Ok(Port { name: name.clone().into_owned(), dtype, input: (*input).clone() })
+            };
+            found.map(port).transpose()
+        };
+        let Some(pixels) = port(InputRole::Pixels)? else {
+            bail!(
+                "the model takes no picture: its inputs are {}; give them as .npz or .safetensors, {}",
+                listed(wanted),
+                Sampling::of(wanted).advice()
+            );
+        };
+        let folder = folder.to_owned();
+        let Some(processor) = Processor::open(&folder)? else {
+            let [first, second] = FILES;
+            bail!(
+                "{} has no {first} (or {second}), which says how pictures become `{}`; copy it from the model's page, or give \
+                 `{}` as .npz or .safetensors",
+                folder.display(),
+                pixels.name,
+                pixels.name
+            );
+        };
+        Ok(Self { processor, folder, pixels, mask: port(InputRole::PixelMask)? })
+    }
+
+    /// A file as the numbers of a picture.
+    ///
+    /// # Errors
+    /// When it cannot be read, is damaged, or cannot be processed.
+    pub(crate) fn read(&self, path: &Path) -> Result<Prepared> {
+        let picture = Picture::open(path)?;
+        self.processor.prepare(&picture).map_err(|message| anyhow::anyhow!("{}: {message}", path.display()))
+    }
+
+    /// Pictures as inputs, a row each.
+    ///
+    /// # Errors
+    /// When they are not of one size, or not what the model takes.
+    pub(crate) fn inputs(&self, pictures: Vec<Prepared>) -> Result<Vec<(String, Tensor)>> {
+        let Pixels { values, shape, mask, .. } = self.processor.batch(pictures).map_err(anyhow::Error::msg)?;
+        self.check(&shape)?;
+        let of_mask: Vec<usize> = match *shape.as_slice() {
+            [rows, _, height, width] => vec![rows, height, width],
+            _ => shape.iter().take(2).copied().collect(),
+        };
+        let tensor = |port: &Port, tensor: Option<Tensor>| {
+            let tensor = tensor.with_context(|| format!("pictures cannot become `{}`, {}", port.name, port.dtype))?;
+            Ok::<_, anyhow::Error>((port.name.clone(), tensor))
+        };
+        let values = match self.pixels.dtype {
+            DType::F32 => Tensor::new(shape, values),
+            dtype if dtype.is_float() => {
+                Tensor::from_f64(dtype, shape, &values.iter().map(|value| f64::from(*value)).collect::<Vec<_>>())
+            }
+            other => {
+                bail!("pictures become floats, and `{}` is {other}; give it as .npz or .safetensors", self.pixels.name)
+            }
+        };
+        let mut inputs = vec![tensor(&self.pixels, values)?];
+        if let Some(port) = &self.mask {
+            let mask = match port.dtype {
+                DType::I64 => Tensor::new(of_mask, mask),
+                dtype => Tensor::from_f64(dtype, of_mask, &mask.iter().map(|real| *real as f64).collect::<Vec<_>>()),
+            };
+            inputs.push(tensor(port, mask)?);
+        }
+        Ok(inputs)
+    }
+
+    /// Checks what a picture became; the number of rows is checked with all inputs.
+    fn check(&self, shape: &[usize]) -> Result<()> {
+        let dims = self.pixels.input.value.dims();
+        let is_same = |(dim, size): (&planish_ir::Dim, &usize)| {
+            dim.as_constant().is_none_or(|fixed| usize::try_from(fixed) == Ok(*size))
+        };
+        if dims.len() == shape.len() && dims.iter().zip(shape).skip(1).all(is_same) {
+            return Ok(());
+        }
+        let [file, _] = FILES.map(|file| self.folder.join(file));
+        bail!(
+            "a picture becomes {:?} by {}, and `{}` is {}; set `size` or `crop_size` there to the pixels that the model takes",
+            &shape[1..],
+            file.display(),
+            self.pixels.name,
+            self.pixels.input.value.ty
+        )
+    }
+}
