@@ -74,6 +74,7 @@ mod padded_vocabulary;
 mod padding;
 mod parts;
 mod passing_through;
+mod pictures;
 mod precision;
 mod predict;
 mod predict_refusals;
