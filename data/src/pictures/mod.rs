@@ -1,5 +1,6 @@
 //! Pictures: files that are named, or found in folders, as samples.
 
+mod dataset;
 mod files;
 mod inputs;
 

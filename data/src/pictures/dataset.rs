@@ -1,0 +1,49 @@
+//! A data set of pictures.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use planish_artifact::split::Split;
+
+use super::PictureFiles;
+use crate::{Content, DataOptions, Dataset, IdField, tensors, too_few};
+
+impl Dataset {
+    /// Pictures of a path.
+    pub(crate) fn of_pictures(path: &Path, pictures: PictureFiles, options: &DataOptions) -> Result<Self> {
+        let shown = path.display();
+        if path.is_dir() && tensors::has_any(path)? {
+            bail!("{shown} has pictures and files of tensors; give a folder of one of both");
+        }
+        let named = [
+            (options.field.is_some(), options.names.field.unwrap_or("the name of a text"), "files of records"),
+            (matches!(options.id, Some(IdField::Named(_))), "--id", "files of records"),
+            (
+                options.label.is_some(),
+                "--label",
+                "files of records, and the labels of pictures are the names of their folders",
+            ),
+            (options.max_length.is_some(), "--max-length", "texts"),
+            (options.tokens.is_some(), "--tokens", "texts"),
+            (options.unit.is_some(), "--lines and --documents", "texts"),
+        ];
+        if let Some((_, option, data)) = named.into_iter().find(|(is_given, ..)| *is_given) {
+            let verb = if option.contains(' ') { "are" } else { "is" };
+            bail!("{option} {verb} for {data}; {shown} has pictures");
+        }
+        if !options.split.is_all() && Split::HeldOut.is_empty_of(pictures.files.len()) {
+            bail!(too_few(path));
+        }
+        Ok(Self { path: path.to_owned(), split: options.split, content: Content::Pictures(pictures) })
+    }
+
+    /// How many files of pictures it has; absent where it is no such files.
+    pub fn files(&self) -> Option<u64> {
+        if let Content::Pictures(files) = &self.content { Some(files.files.len() as u64) } else { None }
+    }
+
+    /// The names of the folders that pictures are in, each once; none of other data.
+    pub fn folders(&self) -> Vec<&str> {
+        if let Content::Pictures(files) = &self.content { files.labels() } else { Vec::new() }
+    }
+}
