@@ -68,7 +68,7 @@ tasks! {
             "seq2seq-lm-with-past", "summarization-with-past", "translation-with-past",
         ], classes ["ForConditionalGeneration", "ForSeq2SeqLM", "MTModel"];
     /// `logits` [batch_size, labels] of an image.
-    ImageClassification = "image-classification", synonyms [], classes ["ForImageClassification"];
+    ImageClassification = "image-classification", synonyms [], classes ["ForImageClassification", "ForImageClassificationWithTeacher"];
 }
 
 impl Task {

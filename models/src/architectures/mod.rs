@@ -19,6 +19,9 @@ pub(crate) mod deberta;
 pub(crate) mod deberta_v2;
 pub(crate) mod deepseek_v2;
 pub(crate) mod deepseek_v3;
+pub(crate) mod deit;
+pub(crate) mod dinov2;
+pub(crate) mod dinov3_vit;
 pub(crate) mod distilbert;
 pub(crate) mod dots1;
 pub(crate) mod electra;
@@ -122,6 +125,7 @@ pub(crate) mod t5;
 pub(crate) mod umt5;
 pub(crate) mod vaultgemma;
 pub(crate) mod vit;
+pub(crate) mod vit_msn;
 pub(crate) mod xglm;
 pub(crate) mod youtu;
 
@@ -150,6 +154,10 @@ pub const ARCHITECTURES: &[Architecture] = &[
     deberta_v2::ARCHITECTURE,
     deepseek_v2::ARCHITECTURE,
     deepseek_v3::ARCHITECTURE,
+    deit::ARCHITECTURE,
+    dinov2::ARCHITECTURE,
+    dinov2::WITH_REGISTERS,
+    dinov3_vit::ARCHITECTURE,
     distilbert::ARCHITECTURE,
     dots1::ARCHITECTURE,
     electra::ARCHITECTURE,
@@ -256,6 +264,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     umt5::ARCHITECTURE,
     vaultgemma::ARCHITECTURE,
     vit::ARCHITECTURE,
+    vit_msn::ARCHITECTURE,
     xglm::ARCHITECTURE,
     roberta::XLM_ROBERTA,
     roberta::XLM_ROBERTA_XL,

@@ -1,0 +1,144 @@
+//! DINOv2 (Oquab et al. 2023, arXiv:2304.07193) and the same with registers (Darcet et al. 2023, arXiv:2309.16588), as
+//! `transformers/models/{dinov2,dinov2_with_registers}` have them: ViT with factors of what attention and feed-forward give.
+//! Registers are tokens without a position.
+
+use planish_ir::ValueId;
+use planish_ir::ops::Concat;
+
+use super::vit;
+use crate::architecture::{Architecture, Properties};
+use crate::checkpoint::config::{MAX_SIZE, Size};
+use crate::layers::activation::Activation;
+use crate::layers::builder::Builder;
+use crate::layers::heads;
+use crate::layers::patches::{self, Images};
+use crate::layers::vision::{self, Context, Defaults, Gate, Layers, Names};
+use crate::names;
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "dinov2",
+    class_prefix: "Dinov2",
+    base: "dinov2",
+    other_bases: &[],
+    renamed: RENAMED,
+    tasks: vit::TASKS,
+    keys: &[vision::KEYS_OF_RATIO, patches::KEYS, KEYS],
+    older_keys: &[],
+    only: &[],
+    irrelevant_keys: IRRELEVANT,
+    // What masked patches are replaced by in training, then the head of another task.
+    unused_tensors: &["embeddings.mask_token", "classifier."],
+    pad_token_id: None,
+    gguf: None,
+    build: |b, task| build(b, task, 14, false),
+};
+
+pub(crate) const WITH_REGISTERS: Architecture = Architecture {
+    model_type: "dinov2_with_registers",
+    class_prefix: "Dinov2WithRegisters",
+    base: "dinov2_with_registers",
+    keys: &[vision::KEYS_OF_RATIO, patches::KEYS, KEYS, &["num_register_tokens"]],
+    build: |b, task| build(b, task, 16, true),
+    ..ARCHITECTURE
+};
+
+const KEYS: &[&str] = &["mlp_ratio", "qkv_bias", "use_swiglu_ffn"];
+
+/// What training and uses as a part of other models read.
+const IRRELEVANT: &[&str] = &[
+    "apply_layernorm",
+    "drop_path_rate",
+    "layerscale_value",
+    "out_features",
+    "out_indices",
+    "reshape_hidden_states",
+    "stage_names",
+    "use_mask_token",
+];
+
+/// What transformers 5 calls the modules of a layer.
+const RENAMED: &[(&str, &str)] = &[
+    ("attention.attention.query", "attention.q_proj"),
+    ("attention.attention.key", "attention.k_proj"),
+    ("attention.attention.value", "attention.v_proj"),
+    ("attention.output.dense", "attention.o_proj"),
+    ("mlp.weights_in", "mlp.{gate_proj,up_proj}"),
+    ("mlp.weights_out", "mlp.down_proj"),
+];
+
+const PLAIN: Names = Names {
+    attention_norm: "norm1",
+    output_norm: "norm2",
+    up: "mlp.fc1",
+    down: "mlp.fc2",
+    factors: Some(["layer_scale1.lambda1", "layer_scale2.lambda1"]),
+    ..Names::VIT
+};
+
+const GATED: Names = Names { up: "mlp.weights_in", down: "mlp.weights_out", ..PLAIN };
+
+fn read(b: &Builder<'_>) -> Result<Layers, ModelError> {
+    const DEFAULTS: Defaults = Defaults { eps: 1e-6, ..Defaults::VIT };
+    let config = b.config;
+    let hidden = config.size("hidden_size", DEFAULTS.hidden)?;
+    let whole = hidden.value as f64 * config.positive("mlp_ratio", 4.0)?;
+    let gated = config.boolean("use_swiglu_ffn", false)?;
+    // Python's int() cuts fractions off; two thirds are rounded up to a multiple of 8.
+    let features = if gated { ((whole.floor() * 2.0 / 3.0).floor() / 8.0).ceil() * 8.0 } else { whole.floor() };
+    if !(1.0..=MAX_SIZE as f64).contains(&features) {
+        return Err(config.error(format!("`mlp_ratio` gives {features} features of {hidden}: at most {MAX_SIZE}")));
+    }
+    let intermediate = Size::derived(features as usize, "hidden_size * mlp_ratio");
+    let mut s = Layers::of(config, &DEFAULTS, if gated { &GATED } else { &PLAIN }, intermediate)?;
+    s.qkv_bias = [config.boolean("qkv_bias", true)?; 3];
+    if gated {
+        // Whatever `hidden_act` says.
+        (s.gate, s.activation) = (Gate::Packed, Activation::SILU);
+    }
+    Ok(s)
+}
+
+fn build(b: &mut Builder<'_>, task: Task, patch: usize, has_registers: bool) -> Result<Properties, ModelError> {
+    let images = Images::read(b.config, 224, patch)?;
+    let s = read(b)?;
+    let registers = if has_registers { b.config.size("num_register_tokens", 4)?.value } else { 0 };
+    let x = embeddings(b, &images, &s, registers)?;
+    let x = s.apply(b, x, Context::default())?;
+    let hidden = b.layer_norm(x, "layernorm", s.hidden, s.eps)?;
+    let before = 1 + registers;
+    finish(b, s.hidden, hidden, [before, before + images.patches()], task)?;
+    Ok(Properties::default())
+}
+
+/// The token of the class and of each patch with their positions, with registers between them:
+/// [batch_size, 1 + registers + patches, hidden].
+fn embeddings(b: &mut Builder<'_>, images: &Images, s: &Layers, registers: usize) -> Result<ValueId, ModelError> {
+    const PATCHES: &str = "embeddings.patch_embeddings";
+    let patches = images.embed(b, PATCHES, &format!("{PATCHES}.projection"), s.hidden, true)?;
+    let class = patches::tokens(b, "embeddings.cls_token", 1, s.hidden)?;
+    let tokens = patches::join(b, vec![class, patches], "embeddings.tokens")?;
+    let count = 1 + images.patches();
+    let placed = patches::add_positions(b, tokens, "embeddings.position_embeddings", count, s.hidden)?;
+    if registers == 0 {
+        return Ok(placed);
+    }
+    let class = patches::between(b, placed, [0, 1], "embeddings.class")?;
+    let registers = patches::tokens(b, "embeddings.register_tokens", registers, s.hidden)?;
+    let patches = patches::between(b, placed, [1, count], "embeddings.patches")?;
+    patches::join(b, vec![class, registers, patches], "embeddings.with_registers")
+}
+
+/// Adds the outputs of a task; patches are the tokens of `range`.
+fn finish(b: &mut Builder<'_>, size: Size, hidden: ValueId, range: [usize; 2], task: Task) -> Result<(), ModelError> {
+    let first = heads::first_token(b, hidden, "pooler")?;
+    if task == Task::FeatureExtraction {
+        b.give(names::HIDDEN, hidden);
+        b.give(names::POOLED, first);
+        return Ok(());
+    }
+    let patches = patches::between(b, hidden, range, "classifier.patches")?;
+    let mean = patches::mean(b, patches, "classifier.mean")?;
+    let both = b.emit(Concat { parts: vec![first, mean], axis: 1 }, "classifier.features")?;
+    heads::classify(b, Size::derived(2 * size.value, "2 * hidden_size"), both, "classifier")
+}

@@ -1,0 +1,152 @@
+//! Images as tokens: patches that do not overlap, with tokens of other kinds before them (Dosovitskiy et al. 2020,
+//! arXiv:2010.11929).
+
+use planish_ir::ops::{Concat, Expand, Linear, Reduce, ReduceKind, Slice};
+use planish_ir::{Dim, Shape, ValueId};
+use serde_json::Value;
+
+use crate::ModelError;
+use crate::checkpoint::config::{Config, Size};
+use crate::layers::builder::{BATCH, Builder};
+use crate::names;
+
+/// The keys that [`Images::read`] reads.
+pub(crate) const KEYS: &[&str] = &["image_size", "num_channels", "patch_size"];
+
+/// The images that a model takes, and their patches.
+#[derive(Clone, Copy)]
+pub(crate) struct Images {
+    pub(crate) channels: Size,
+    /// Height and width in pixels.
+    pub(crate) image: [usize; 2],
+    /// Height and width of a patch in pixels.
+    pub(crate) patch: [usize; 2],
+}
+
+impl Images {
+    /// Reads the sizes, of which a configuration without one has those of transformers.
+    pub(crate) fn read(config: &Config<'_>, image: usize, patch: usize) -> Result<Self, ModelError> {
+        let s = Self {
+            channels: config.size("num_channels", 3)?,
+            image: height_and_width(config, "image_size", image)?,
+            patch: height_and_width(config, "patch_size", patch)?,
+        };
+        if (0..2).any(|i| s.patch[i] > s.image[i] || !s.image[i].is_multiple_of(s.patch[i])) {
+            let [image, patch] = [s.image, s.patch].map(|[height, width]| format!("{height} x {width}"));
+            return Err(config.error(format!("images of {image} (`image_size`) are not made of patches of {patch}")));
+        }
+        Ok(s)
+    }
+
+    /// Rows and columns of patches.
+    pub(crate) fn grid(&self) -> [usize; 2] {
+        [self.image[0] / self.patch[0], self.image[1] / self.patch[1]]
+    }
+
+    /// The number of patches.
+    pub(crate) fn patches(&self) -> usize {
+        self.grid().iter().product()
+    }
+
+    /// Adds the input of pixels and projects its patches: [batch_size, patches, features], row by row. The patches do not
+    /// overlap, so the convolution `projection` is a linear layer of their pixels. `module` names what is before it.
+    pub(crate) fn embed(
+        &self,
+        b: &mut Builder<'_>,
+        module: &str,
+        projection: &str,
+        features: Size,
+        bias: bool,
+    ) -> Result<ValueId, ModelError> {
+        let at = |name: &str| format!("{module}.{name}");
+        let batch = Dim::symbol(BATCH);
+        let ([height, width], [tall, wide], [rows, columns]) = (self.image, self.patch, self.grid());
+        let channels = dim(self.channels.value);
+        let dims = [batch.clone(), channels.clone(), dim(height), dim(width)];
+        let pixels = b.floats(names::PIXELS.0, names::PIXELS.1, dims);
+        let parts = [channels, dim(rows), dim(tall), dim(columns), dim(wide)];
+        let parts = b.reshape(pixels, std::iter::once(batch.clone()).chain(parts), &at("parts"))?;
+        let parts = b.transpose(parts, &[0, 2, 4, 1, 3, 5], &at("by_patch"))?;
+        let pixels = self.channels.value * tall * wide;
+        let patches = b.reshape(parts, [batch, dim(rows * columns), dim(pixels)], &at("patches"))?;
+        let (tall, wide) = (Size::derived(tall, "patch_size"), Size::derived(wide, "patch_size"));
+        let weight = b.weight(&[&format!("{projection}.weight")], &[features, self.channels, tall, wide])?;
+        let weight = b.reshape(weight, [dim(features.value), dim(pixels)], &format!("{projection}.matrix"))?;
+        let bias = bias.then(|| b.weight(&[&format!("{projection}.bias")], &[features])).transpose()?;
+        b.emit(Linear::new(patches, weight, bias), projection)
+    }
+}
+
+/// Tokens of a weight [1, count, features] for each image: [batch_size, count, features].
+pub(crate) fn tokens(b: &mut Builder<'_>, name: &str, count: usize, features: Size) -> Result<ValueId, ModelError> {
+    let one = Size::derived(1, "one image");
+    let stored = b.weight(&[name], &[one, Size::derived(count, "tokens beside patches"), features])?;
+    for_each(b, stored, count, features, name)
+}
+
+/// The same of a value that is there.
+pub(crate) fn for_each(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    count: usize,
+    features: Size,
+    name: &str,
+) -> Result<ValueId, ModelError> {
+    let shape = Shape::new([Dim::symbol(BATCH), dim(count), dim(features.value)]);
+    b.emit(Expand { x, shape }, &format!("{name}.expand"))
+}
+
+/// Tokens one after the other: [batch_size, tokens, features].
+pub(crate) fn join(b: &mut Builder<'_>, parts: Vec<ValueId>, module: &str) -> Result<ValueId, ModelError> {
+    b.emit(Concat { parts, axis: 1 }, module)
+}
+
+/// Adds a table of positions, [1, count, features], to as many tokens.
+pub(crate) fn add_positions(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    table: &str,
+    count: usize,
+    features: Size,
+) -> Result<ValueId, ModelError> {
+    let one = Size::derived(1, "one image");
+    let positions = b.weight(&[table], &[one, Size::derived(count, "patches and other tokens"), features])?;
+    b.add(x, positions, "embeddings.add")
+}
+
+/// The tokens from `start` up to `end`.
+pub(crate) fn between(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    [start, end]: [usize; 2],
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    b.emit(Slice { x, axis: 1, start: dim(start), end: dim(end) }, module)
+}
+
+/// The mean of all tokens: [batch_size, tokens, features] to [batch_size, features].
+pub(crate) fn mean(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
+    b.emit(Reduce { kind: ReduceKind::Mean, x, axes: vec![1], keep: false }, module)
+}
+
+/// A size as a dimension: sizes are bounded where they are read.
+pub(crate) fn dim(size: usize) -> Dim {
+    Dim::constant(i64::try_from(size).unwrap_or(i64::MAX))
+}
+
+/// The largest side of an image: with it, sizes of tensors stay in range.
+const MAX_SIDE: u64 = 1 << 14;
+
+/// A key that is one number, or a list of height and width.
+fn height_and_width(config: &Config<'_>, key: &'static str, default: usize) -> Result<[usize; 2], ModelError> {
+    let Some(value) = config.get(key) else { return Ok([config.size(key, default)?.value; 2]) };
+    let side = |v: &Value| v.as_u64().filter(|n| (1..=MAX_SIDE).contains(n)).and_then(|n| usize::try_from(n).ok());
+    let sides = match value {
+        Value::Array(sides) => sides.iter().map(side).collect::<Option<Vec<usize>>>(),
+        one => side(one).map(|side| vec![side; 2]),
+    };
+    match sides.as_deref() {
+        Some(&[height, width]) => Ok([height, width]),
+        _ => Err(config.unexpected(key, value, &format!("a size from 1 to {MAX_SIDE}, or height and width"))),
+    }
+}
