@@ -234,6 +234,13 @@ DECODERS_FLAGS ?=
 compat-decoders: deps build $(EXPORTERS)/.installed ## hold decoders of random configurations against transformers; 5 minutes (installs PyTorch)
 	$(EXPORTERS)/bin/python tests/compat/check_decoders.py $(PLANISH) $(DECODERS_FLAGS)
 
+# VISION_FLAGS has options of the script, as ENCODERS.
+VISION_FLAGS ?=
+
+.PHONY: compat-vision
+compat-vision: deps build $(EXPORTERS)/.installed ## hold models of images of random configurations against transformers; half a minute (installs PyTorch)
+	$(EXPORTERS)/bin/python tests/compat/check_vision.py $(PLANISH) $(VISION_FLAGS)
+
 .PHONY: test-ray
 test-ray: deps build $(RAY)/.installed ## run the scripts of docs/scale.md (Ray with two workers; Slurm's without Slurm), and compare with one run
 	$(RAY)/bin/python tests/compat/check_scale.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt

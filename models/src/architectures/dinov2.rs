@@ -101,6 +101,13 @@ fn read(b: &Builder<'_>) -> Result<Layers, ModelError> {
 
 fn build(b: &mut Builder<'_>, task: Task, patch: usize, has_registers: bool) -> Result<Properties, ModelError> {
     let images = Images::read(b.config, 224, patch)?;
+    if images.image[0] != images.image[1] {
+        let [height, width] = images.image;
+        return Err(b.config.error(format!(
+            "`image_size` is {height} x {width}, for which transformers resamples the positions of a square: that is not \
+             supported; set it to the square that the model was trained on"
+        )));
+    }
     let s = read(b)?;
     let registers = if has_registers { b.config.size("num_register_tokens", 4)?.value } else { 0 };
     let x = embeddings(b, &images, &s, registers)?;

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Holds compiled models of images against the transformers library, on random checkpoints of random configurations.
+
+    check_vision.py PLANISH [--configurations 12] [--seed 0] [--targets onnx,ort] [--only TYPE...] [--keep DIR]
+
+Configurations come from vision_configs.py. A model runs on batches of one and of three images of its size. What comes out
+has to be what the saved checkpoint gives in float64, within 1e-4 of the largest value. The rest is as check_encoders.py
+does it.
+"""
+
+import sys
+
+import numpy as np
+import torch
+
+import check_encoders
+from cases import Mismatch, difference
+from check_encoders import Refused, Row, Tensors, Trial, Unusable
+from vision_configs import TYPES, Draw
+
+HEADS = ("Model", "ForImageClassification", "ForImageClassificationWithTeacher")
+
+
+class VisionTrial(Trial):
+    """One configuration of a model of images with a head."""
+
+    types, drawer = TYPES, Draw
+
+    def batches(self) -> list[Tensors]:
+        """Inputs of the model."""
+        numbers = np.random.default_rng(self.draw.getrandbits(32))
+        size = self.config["image_size"]
+        sides = size if isinstance(size, list) else [size, size]
+        shape = [self.config["num_channels"], *sides]
+        return [dict(pixel_values=numbers.normal(size=[rows, *shape]).astype(np.float32)) for rows in (1, 3)]
+
+    def run(self, row: Row) -> None:
+        model_class = self.save()
+        inputs = self.batches()
+        try:
+            sessions = {target: self.compile(target, row) for target in self.args.targets.split(",")}
+        except Refused:
+            self.wanted(model_class, inputs)
+            raise
+        wanted = self.wanted(model_class, inputs)
+        for target, session in sessions.items():
+            names = [o.name for o in session.get_outputs()]
+            for batch, expected in zip(inputs, wanted):
+                outputs = dict(zip(names, session.run(names, batch)))
+                row.worst = max(row.worst, self.compare(outputs, batch, expected, target))
+
+    def wanted(self, model_class: type, inputs: list[Tensors]) -> list[Tensors]:
+        """What transformers computes in float64."""
+        doubles = [{name: t.astype(np.float64) for name, t in batch.items()} for batch in inputs]
+        return self.reference(model_class, doubles, torch.float64)
+
+    def compare(self, outputs: Tensors, inputs: Tensors, expected: Tensors, target: str) -> float:
+        # The two classifiers of a distilled model, of which the graph gives the mean.
+        expected = {name: t for name, t in expected.items() if name not in ("cls_logits", "distillation_logits")}
+        if set(outputs) != set(expected):
+            raise Mismatch(f"{target}: outputs {sorted(outputs)}, transformers gives {sorted(expected)}")
+        worst = 0.0
+        for name, got in outputs.items():
+            want = expected[name].astype(np.float32)
+            if not np.isfinite(want).all():
+                raise Unusable(f"{name} is not finite")
+            worst = max(worst, difference(f"{target}, {name}", got, want, None, self.args.tolerance))
+        return worst
+
+
+if __name__ == "__main__":
+    sys.exit(check_encoders.main(__doc__, VisionTrial, HEADS))

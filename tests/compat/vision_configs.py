@@ -1,0 +1,63 @@
+"""Random configurations of models of images, for check_vision.py."""
+
+from encoder_configs import Draw as TextDraw
+
+
+class Draw(TextDraw):
+    """Random choices that configurations are made of."""
+
+    def images(self) -> dict:
+        """Images of few patches, square or not."""
+        patch = self.of(2, 3, 4)
+        sides = [patch * self.randint(1, 4) for _ in range(2)]
+        return dict(
+            image_size=sides[0] if self.maybe() else sides, patch_size=patch, num_channels=self.of(1, 3)
+        )
+
+    def vision(self, quarter: bool = False) -> dict:
+        """What most models have."""
+        width = self.width()
+        if quarter:
+            width["hidden_size"] = width["num_attention_heads"] * self.of(4, 8, 12)
+        return self.images() | width | dict(
+            intermediate_size=self.randint(11, 37), hidden_act=self.activation(), layer_norm_eps=self.of(1e-12, 1e-6, 1e-3),
+            num_labels=self.randint(1, 5),
+        )  # fmt: skip
+
+
+def vit(d: Draw) -> dict:
+    return d.vision() | dict(qkv_bias=d.maybe())
+
+
+def pooled(d: Draw) -> dict:
+    return vit(d) | dict(pooler_act=d.activation(), pooler_output_size=d.of(None, 7))
+
+
+def dinov2(d: Draw) -> dict:
+    config = vit(d) | dict(mlp_ratio=d.of(1, 2, 3), use_swiglu_ffn=d.maybe(), use_mask_token=d.maybe())
+    del config["intermediate_size"]
+    return config
+
+
+def registers(d: Draw) -> dict:
+    config = dinov2(d) | dict(num_register_tokens=d.randint(1, 3))
+    del config["use_mask_token"]
+    return config
+
+
+def dinov3(d: Draw) -> dict:
+    biases = {f"{name}_bias": d.maybe() for name in ("query", "key", "value", "proj", "mlp")}
+    return d.vision(quarter=True) | biases | dict(
+        use_gated_mlp=d.maybe(), num_register_tokens=d.randint(0, 3), rope_theta=d.of(50.0, 100.0, 1000.0)
+    )
+
+
+# Each type, and what draws a configuration of it.
+TYPES = {
+    "deit": pooled,
+    "dinov2": dinov2,
+    "dinov2_with_registers": registers,
+    "dinov3_vit": dinov3,
+    "vit": pooled,
+    "vit_msn": vit,
+}
