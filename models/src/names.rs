@@ -53,6 +53,9 @@ pub(crate) const SENTENCE: Named<OutputRole> = ("sentence_embedding", OutputRole
 /// The symbols of sizes.
 pub(crate) const BATCH: &str = "batch_size";
 pub(crate) const SEQUENCE: &str = "sequence_length";
+/// Rows and columns of pixels.
+pub(crate) const HEIGHT: &str = "height";
+pub(crate) const WIDTH: &str = "width";
 /// Texts of which one is chosen.
 pub(crate) const CHOICES: &str = "num_choices";
 /// Positions of a cache.
@@ -68,6 +71,8 @@ pub(crate) const DECODER_PAST: &str = "past_decoder_sequence_length";
 const SYMBOLS: &[Named<SymbolRole>] = &[
     (BATCH, SymbolRole::Rows),
     (SEQUENCE, SymbolRole::Tokens),
+    (HEIGHT, SymbolRole::Height),
+    (WIDTH, SymbolRole::Width),
     (CHOICES, SymbolRole::Choices),
     (PAST, SymbolRole::Past),
     (TOTAL, SymbolRole::PastAndTokens),

@@ -69,6 +69,8 @@ tasks! {
         ], classes ["ForConditionalGeneration", "ForSeq2SeqLM", "MTModel"];
     /// `logits` [batch_size, labels] of an image.
     ImageClassification = "image-classification", synonyms [], classes ["ForImageClassification", "ForImageClassificationWithTeacher"];
+    /// `logits` [batch_size, labels, height, width] of the places of an image, which may be fewer than its pixels.
+    SemanticSegmentation = "semantic-segmentation", synonyms [], classes ["ForSemanticSegmentation"];
 }
 
 impl Task {
@@ -99,7 +101,8 @@ impl Task {
             | Task::MultipleChoice
             | Task::TextGeneration
             | Task::Text2TextGeneration
-            | Task::ImageClassification => &[OutputRole::Logits],
+            | Task::ImageClassification
+            | Task::SemanticSegmentation => &[OutputRole::Logits],
         }
     }
 

@@ -149,6 +149,9 @@ impl Head {
                 "{folder} chooses one of several texts, and a prediction is of one text or a pair; `planish run` takes ids as a \
                  tensor"
             ))),
+            Task::SemanticSegmentation => bail!(Unfit(format!(
+                "{folder} labels the places of images, and there are no predictions of that; `planish run` takes pixels as a tensor"
+            ))),
         }
     }
 

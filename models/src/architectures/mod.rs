@@ -14,6 +14,7 @@ pub(crate) mod codegen;
 pub(crate) mod cohere;
 pub(crate) mod cohere2;
 pub(crate) mod convbert;
+pub(crate) mod convnext;
 pub(crate) mod cwm;
 pub(crate) mod deberta;
 pub(crate) mod deberta_v2;
@@ -113,9 +114,11 @@ pub(crate) mod qwen3_moe;
 pub(crate) mod qwen3_next;
 pub(crate) mod qwen3_vl;
 pub(crate) mod rembert;
+pub(crate) mod resnet;
 pub(crate) mod roberta;
 pub(crate) mod roformer;
 pub(crate) mod seed_oss;
+pub(crate) mod segformer;
 pub(crate) mod smollm3;
 pub(crate) mod solar_open;
 pub(crate) mod squeezebert;
@@ -148,6 +151,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     cohere::ARCHITECTURE,
     cohere2::ARCHITECTURE,
     convbert::ARCHITECTURE,
+    convnext::ARCHITECTURE,
+    convnext::V2,
     cwm::ARCHITECTURE,
     roberta::DATA2VEC_TEXT,
     deberta::ARCHITECTURE,
@@ -252,9 +257,11 @@ pub const ARCHITECTURES: &[Architecture] = &[
     qwen3_vl::MIXTURE,
     qwen3_vl::ARCHITECTURE,
     rembert::ARCHITECTURE,
+    resnet::ARCHITECTURE,
     roberta::ARCHITECTURE,
     roformer::ARCHITECTURE,
     seed_oss::ARCHITECTURE,
+    segformer::ARCHITECTURE,
     smollm3::ARCHITECTURE,
     solar_open::ARCHITECTURE,
     squeezebert::ARCHITECTURE,

@@ -13,6 +13,9 @@ use crate::{Checkpoint, ModelError};
 /// The largest size a configuration may ask for.
 pub(crate) const MAX_SIZE: usize = 1 << 24;
 
+/// The most entries of a list of sizes.
+const MAX_LIST: usize = 64;
+
 /// A size with the config key that it comes from, or how it comes from several, which errors name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
@@ -218,6 +221,35 @@ impl<'a> Config<'a> {
         }
     }
 
+    /// A list of sizes, of 1 to [`MAX_LIST`] entries; the default where it is missing.
+    pub(crate) fn sizes(&self, key: &'static str, default: &[usize]) -> Result<Vec<Size>, ModelError> {
+        let of = |value: usize, is_default| Size { value, key, is_default };
+        let Some(value) = self.get(key) else { return Ok(default.iter().map(|size| of(*size, true)).collect()) };
+        let size = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| (1..=MAX_SIZE).contains(n));
+        let entries = value.as_array().filter(|list| (1..=MAX_LIST).contains(&list.len()));
+        let sizes = entries.and_then(|list| list.iter().map(|v| size(v).map(|n| of(n, false))).collect());
+        sizes.ok_or_else(|| self.unexpected(key, value, &format!("a list of integers from 1 to {MAX_SIZE}")))
+    }
+
+    /// The same with as many entries as another list.
+    pub(crate) fn as_many_sizes(
+        &self,
+        key: &'static str,
+        default: &[usize],
+        others: &[Size],
+    ) -> Result<Vec<Size>, ModelError> {
+        let sizes = self.sizes(key, default)?;
+        match others.first() {
+            Some(other) if sizes.len() != others.len() => Err(self.error(format!(
+                "`{key}` has {} entries, but `{}` has {}: each has one for each stage",
+                sizes.len(),
+                other.key,
+                others.len()
+            ))),
+            _ => Ok(sizes),
+        }
+    }
+
     /// A number that is positive and finite in float32.
     pub(crate) fn positive(&self, key: &'static str, default: f64) -> Result<f64, ModelError> {
         let Some(value) = self.get(key) else { return Ok(default) };
@@ -239,6 +271,12 @@ impl<'a> Config<'a> {
             None if self.value(key).is_some() => Ok(None),
             None => Ok(default),
         }
+    }
+
+    /// A number.
+    pub(crate) fn number(&self, key: &'static str, default: f64) -> Result<f64, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        value.as_f64().ok_or_else(|| self.unexpected(key, value, "a number"))
     }
 
     /// A truth value.

@@ -223,7 +223,8 @@ impl Decoder {
             | Task::MultipleChoice
             | Task::SentenceSimilarity
             | Task::Text2TextGeneration
-            | Task::ImageClassification => {
+            | Task::ImageClassification
+            | Task::SemanticSegmentation => {
                 unreachable!("{}", heads::NO_HEAD)
             }
         }

@@ -241,9 +241,11 @@ impl TextHeads {
                 let x = choice.apply(b, sizes.hidden, x)?;
                 choose(b, sizes.hidden, x, "classifier")
             }
-            Task::SentenceSimilarity | Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
-                unreachable!("{}", NO_HEAD)
-            }
+            Task::SentenceSimilarity
+            | Task::TextGeneration
+            | Task::Text2TextGeneration
+            | Task::ImageClassification
+            | Task::SemanticSegmentation => unreachable!("{}", NO_HEAD),
         }
     }
 }

@@ -1,0 +1,258 @@
+//! Convolutions, pools and resizing of feature maps [batch_size, channels, height, width], whose height and width may be of
+//! any size.
+
+use planish_ir::ops::{Conv, Foreign, InnerOperators, Reduce, ReduceKind, Results, Setting, Settings, Sizes, Text};
+use planish_ir::{DType, Dim, Origin, Shape, TensorType, Type, ValueId, Weight};
+
+use crate::ModelError;
+use crate::checkpoint::config::Size;
+use crate::layers::builder::{BATCH, Builder};
+use crate::names;
+
+/// What `torch.nn.BatchNorm2d` adds to the variance.
+const BATCH_NORM_EPS: f64 = 1e-5;
+
+/// The version of ONNX's operators that pass through.
+const OPSET: usize = 13;
+
+/// A square window that moves over height and width.
+#[derive(Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) kernel: usize,
+    pub(crate) stride: usize,
+    /// Elements on each side of an axis that are taken for 0, or by a pool for the smallest number.
+    pub(crate) padding: usize,
+}
+
+impl Window {
+    /// A window of an odd size whose centre is at each `stride`-th element.
+    pub(crate) fn centred(kernel: usize, stride: usize) -> Self {
+        Self { kernel, stride, padding: kernel / 2 }
+    }
+
+    /// Windows side by side.
+    pub(crate) fn patches(kernel: usize) -> Self {
+        Self { kernel, stride: kernel, padding: 0 }
+    }
+
+    /// How often it fits an axis. Where this has no polynomial form, it is a symbol whose name says how it comes about, so
+    /// that layers side by side have the same one.
+    fn places(self, size: &Dim) -> Dim {
+        let signed = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        let room = signed(2 * self.padding) - signed(self.kernel);
+        let stride = Dim::constant(signed(self.stride));
+        let spelled: String = size.to_string().chars().filter(|c| !c.is_whitespace()).map(spelled).collect();
+        let rest = if room < 0 { format!("less_{}", -room) } else { format!("more_{room}") };
+        let symbol = || match room {
+            -1 => Dim::symbol(&format!("{spelled}_{}", self.stride)),
+            _ => Dim::symbol(&format!("{spelled}_{rest}_{}", self.stride)),
+        };
+        let all = size.checked_add(&Dim::constant(room));
+        let steps = all.and_then(|all| match all.as_constant() {
+            Some(all) => Some(Dim::constant(all.div_euclid(signed(self.stride)))),
+            None => all.exact_div(&stride),
+        });
+        steps.and_then(|steps| steps.checked_add(&Dim::constant(1))).unwrap_or_else(symbol)
+    }
+}
+
+/// A character of a size in the name of a symbol.
+fn spelled(c: char) -> char {
+    match c {
+        '+' => 'p',
+        '-' => 'm',
+        c if c.is_ascii_alphanumeric() => c,
+        _ => '_',
+    }
+}
+
+/// A size as a dimension.
+pub(crate) fn dim(size: Size) -> Dim {
+    Dim::constant(size.signed())
+}
+
+/// Images of any height and width: the input `pixel_values`, f32[batch_size, channels, height, width].
+pub(crate) fn pixels(b: &mut Builder<'_>, channels: Size) -> ValueId {
+    let dims = [Dim::symbol(BATCH), dim(channels), Dim::symbol(names::HEIGHT), Dim::symbol(names::WIDTH)];
+    b.floats(names::PIXELS.0, names::PIXELS.1, dims)
+}
+
+/// The dimensions of a feature map.
+pub(crate) fn dims(b: &Builder<'_>, x: ValueId) -> Result<[Dim; 4], ModelError> {
+    let shape = b.graph.ty(x).shape.clone();
+    let dims: Vec<Dim> = shape.iter().cloned().collect();
+    dims.try_into().map_err(|_| b.config.error(format!("a feature map has the shape {shape}")))
+}
+
+/// A convolution with its weight and perhaps its bias, which may be those of a norm in it.
+fn emit(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    [weight, bias]: [Option<ValueId>; 2],
+    window: Window,
+    groups: usize,
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    let [_, _, height, width] = dims(b, x)?;
+    let Some(weight) = weight else { return Err(b.tensors.missing(&[module])) };
+    let conv = Conv {
+        x,
+        weight,
+        bias,
+        strides: vec![window.stride; 2],
+        dilations: vec![1; 2],
+        pads: vec![window.padding; 4],
+        groups,
+        sizes: Shape::new([window.places(&height), window.places(&width)]),
+    };
+    b.emit(conv, module)
+}
+
+/// The shape of filters.
+fn filters([out, inner]: [Size; 2], window: Window, groups: usize) -> [Size; 4] {
+    let kernel = Size::derived(window.kernel, "the size of a kernel");
+    [out, Size::derived(inner.value / groups.max(1), inner.key), kernel, kernel]
+}
+
+/// `torch.nn.Conv2d` of [out, in] channels, with or without bias.
+pub(crate) fn conv(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    module: &str,
+    channels: [Size; 2],
+    window: Window,
+    bias: bool,
+) -> Result<ValueId, ModelError> {
+    let weight = b.weight(&[&format!("{module}.weight")], &filters(channels, window, 1))?;
+    let bias = if bias { Some(b.weight(&[&format!("{module}.bias")], &[channels[0]])?) } else { None };
+    emit(b, x, [Some(weight), bias], window, 1, module)
+}
+
+/// The same with a filter for each channel.
+pub(crate) fn depthwise(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    module: &str,
+    channels: Size,
+    window: Window,
+) -> Result<ValueId, ModelError> {
+    let groups = channels.value;
+    let weight = b.weight(&[&format!("{module}.weight")], &filters([channels; 2], window, groups))?;
+    let bias = b.weight(&[&format!("{module}.bias")], &[channels])?;
+    emit(b, x, [Some(weight), Some(bias)], window, groups, module)
+}
+
+/// `torch.nn.Conv2d` without bias of [out, in] channels, with `torch.nn.BatchNorm2d` after it: one convolution with the
+/// norm's statistics in filters and bias.
+pub(crate) fn normalized(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    [module, norm]: [&str; 2],
+    channels: [Size; 2],
+    window: Window,
+) -> Result<ValueId, ModelError> {
+    let out = channels[0];
+    let (weight, origin) = b.tensors.take(&[&format!("{module}.weight")], &filters(channels, window, 1))?;
+    let mut vector = |name: &str| -> Result<Vec<f64>, ModelError> {
+        let (weight, _) = b.tensors.take(&[&format!("{norm}.{name}")], &[out])?;
+        weight.read_numbers().map_err(|error| b.config.error(format!("tensor `{norm}.{name}`: {error}")))
+    };
+    let (factor, shift) = (vector("weight")?, vector("bias")?);
+    let (mean, variance) = (vector("running_mean")?, vector("running_var")?);
+    let factors: Vec<f64> = factor.iter().zip(&variance).map(|(f, v)| f / (v + BATCH_NORM_EPS).sqrt()).collect();
+    if let Some(at) = factors.iter().position(|factor| !factor.is_finite()) {
+        let message = format!("channel {at} has the variance {}, of which there is no root", variance[at]);
+        return Err(b.config.error(format!("tensor `{norm}.running_var`: {message}")));
+    }
+    let shifts: Vec<f64> = (0..out.value).map(|i| shift[i] - mean[i] * factors[i]).collect();
+    let numbers = |values: &[f64]| Weight::numbers(DType::F32, vec![out.value], values);
+    let scaled = numbers(&factors).and_then(|factors| weight.scale(0, &factors)).zip(numbers(&shifts));
+    let Some((weight, shifts)) = scaled else { unreachable!("there is a number for each filter") };
+    let weight = b.graph.add_weight(&format!("{module}.weight"), weight, origin);
+    let bias = b.graph.add_weight(&format!("{norm}.bias"), shifts, Origin::Module(norm.into()));
+    emit(b, x, [Some(weight), Some(bias)], window, 1, module)
+}
+
+/// An operator of ONNX on a feature map, whose result has another height and width.
+fn foreign(
+    b: &mut Builder<'_>,
+    op: &str,
+    inputs: Vec<Option<ValueId>>,
+    settings: &[(&str, Setting)],
+    shape: Shape,
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    let foreign = Foreign {
+        inputs,
+        captured: Vec::new(),
+        domain: Text(Foreign::STANDARD.to_owned()),
+        op: Text(op.to_owned()),
+        version: OPSET,
+        settings: Settings(settings.iter().map(|(name, setting)| ((*name).to_owned(), setting.clone())).collect()),
+        captures: Vec::new(),
+        inner: InnerOperators::default(),
+        results: Results(vec![Some(Type::Tensor(TensorType::new(DType::F32, shape)))]),
+    };
+    b.emit(foreign, module)
+}
+
+/// `torch.nn.MaxPool2d`.
+pub(crate) fn max_pool(b: &mut Builder<'_>, x: ValueId, window: Window, module: &str) -> Result<ValueId, ModelError> {
+    let [batch, channels, height, width] = dims(b, x)?;
+    let shape = Shape::new([batch, channels, window.places(&height), window.places(&width)]);
+    let ints = |value: usize, count: usize| Setting::Ints(vec![i64::try_from(value).unwrap_or(i64::MAX); count]);
+    let settings = [
+        ("kernel_shape", ints(window.kernel, 2)),
+        ("pads", ints(window.padding, 4)),
+        ("strides", ints(window.stride, 2)),
+    ];
+    foreign(b, "MaxPool", vec![Some(x)], &settings, shape, module)
+}
+
+/// `torch.nn.functional.interpolate` with mode `bilinear`: a feature map of another height and width. With `corners`, the
+/// centres of the elements at the corners keep their places.
+pub(crate) fn resize(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    [height, width]: [Dim; 2],
+    corners: bool,
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    let [batch, channels, from_height, from_width] = dims(b, x)?;
+    if [&from_height, &from_width] == [&height, &width] {
+        return Ok(x);
+    }
+    let shape = Shape::new([batch, channels, height, width]);
+    let sizes = b.emit(Sizes { of: shape.clone() }, &format!("{module}.sizes"))?;
+    let text = |text: &str| Setting::Bytes(text.as_bytes().into());
+    let places = if corners { "align_corners" } else { "half_pixel" };
+    let settings = [("coordinate_transformation_mode", text(places)), ("mode", text("linear"))];
+    foreign(b, "Resize", vec![Some(x), None, None, Some(sizes)], &settings, shape, module)
+}
+
+/// The mean of each channel: [batch_size, channels], or with `keep` [batch_size, channels, 1, 1].
+pub(crate) fn mean(b: &mut Builder<'_>, x: ValueId, keep: bool, module: &str) -> Result<ValueId, ModelError> {
+    b.emit(Reduce { kind: ReduceKind::Mean, x, axes: vec![2, 3], keep }, module)
+}
+
+/// The places of a feature map as tokens, row by row: [batch_size, height * width, channels].
+pub(crate) fn tokens(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
+    let [batch, channels, height, width] = dims(b, x)?;
+    let Some(count) = height.checked_mul(&width) else {
+        return Err(b.config.error("images have more places than 64 bits count"));
+    };
+    let rows = b.transpose(x, &[0, 2, 3, 1], &format!("{module}.channels_last"))?;
+    b.reshape(rows, [batch, count, channels], module)
+}
+
+/// The feature map whose places are tokens: the reverse of [`tokens`].
+pub(crate) fn map(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    [height, width]: [Dim; 2],
+    channels: Size,
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    let rows = b.reshape(x, [Dim::symbol(BATCH), height, width, dim(channels)], &format!("{module}.channels_last"))?;
+    b.transpose(rows, &[0, 3, 1, 2], module)
+}
