@@ -5,11 +5,8 @@ pub(crate) mod alibi;
 pub(crate) mod attention;
 pub(crate) mod blocks;
 pub(crate) mod builder;
-<<<<<<< HEAD
 pub(crate) mod chunks;
-=======
 pub(crate) mod convolution;
->>>>>>> 558e9eec (ResNet, ConvNeXt, ConvNeXt V2 and SegFormer: convolutions of images of any size, with batch norms in filters and biases)
 pub(crate) mod decoder;
 pub(crate) mod delta;
 pub(crate) mod dense;
