@@ -38,7 +38,7 @@ use batches::Reader;
 pub use batches::Shard;
 pub use batches::{Batch, Batches, RowInfo};
 pub use described::described;
-pub use pictures::picture_inputs;
+pub use pictures::{NamedInputs, picture_inputs};
 use pictures::{PictureFiles, PictureInputs, PictureSource, Pictures, takes_pictures};
 pub use pieces::Span;
 pub use planish_pictures::is_picture;

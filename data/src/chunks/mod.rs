@@ -82,7 +82,7 @@ pub struct Chunks<'a>(Of<'a>);
 
 enum Of<'a> {
     Texts(Box<TextChunks<'a>>),
-    Pictures(PictureChunks<'a>),
+    Pictures(Box<PictureChunks<'a>>),
 }
 
 impl Dataset {
@@ -117,7 +117,7 @@ impl Dataset {
                     Content::Tensors(_) => bail!("tensors are no pictures"),
                 };
                 let chunks = PictureChunks::new(from, chain, folder, options, own.threads);
-                Of::Pictures(chunks.with_context(|| self.unusable())?)
+                Of::Pictures(Box::new(chunks.with_context(|| self.unusable())?))
             }
         };
         Ok(Chunks(of))

@@ -165,11 +165,14 @@ impl<'a> Pictures<'a> {
     }
 }
 
+/// The inputs of one run by their names, and the names of the pictures that they are of.
+pub type NamedInputs = (Vec<(String, Tensor)>, Vec<String>);
+
 /// All pictures of a file or a folder as the inputs of one run, in the order of their names, with these names.
 ///
 /// # Errors
 /// When there is none, one cannot be read, or they are not what the model takes.
-pub fn picture_inputs(path: &Path, chain: &Chain<'_>, folder: &Path) -> Result<(Vec<(String, Tensor)>, Vec<String>)> {
+pub fn picture_inputs(path: &Path, chain: &Chain<'_>, folder: &Path) -> Result<NamedInputs> {
     let files = PictureFiles::find(path, usize::MAX)?;
     let files = files.with_context(|| format!("{} has no picture ({})", path.display(), endings()))?;
     let inputs = PictureInputs::new(&chain.inputs(), folder)?;
