@@ -316,7 +316,7 @@ fn what_cannot_be_run_says_why() {
     fs::write(&lines, "w5 w7\n").unwrap();
     let bert = with_tokenizer("bert", 131, folder.path());
     fails(&golden("bert"), &lines, &[], &["has no tokenizer.json", ".npz or .safetensors"]);
-    fails(&golden("vit"), &lines, &[], &["the model takes no text: its inputs are pixel_values"]);
+    fails(&golden("vit"), &lines, &[], &["vit has no preprocessor_config.json", "or give `pixel_values`"]);
     fails(&bert, &path("nowhere.txt"), &[], &["cannot read", "nowhere.txt"]);
     fails(&bert, &lines, &["--field", "text"], &["--field is for .jsonl, .csv and .parquet files"]);
     fails(&bert, &lines, &["--max-length", "33"], &["--max-length 33 is more than the 32 tokens of the model"]);

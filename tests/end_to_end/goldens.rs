@@ -12,7 +12,7 @@ use planish_passes::{ORT, ORT_CUDA, Options};
 use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
 use planish_runtimes::{Model, Runtime, Session};
 
-use crate::support::{ONE_THREAD, ONNX_TARGETS, compiled, golden, numbered, options, repository, scratch};
+use crate::support::{ONE_THREAD, ONNX_TARGETS, compiled, golden, numbered, options, repository, scratch, with_sizes};
 
 /// The largest error that is allowed, relative to the largest value (at least 1).
 pub(crate) const TOLERANCE: f64 = 1e-5;
@@ -117,7 +117,7 @@ impl<'a> Pair<'a> {
 #[track_caller]
 fn agrees(model: &Path, io: &Path, options: &CompileOptions) {
     let folder = scratch();
-    let compiled = compiled(model, &folder.path().join("out"), options);
+    let compiled = compiled(model, &folder.path().join("out"), &with_sizes(model, options));
     let mut pair = Pair::only(&compiled, options);
     let expected = numbered(io, "out.");
     let actual = pair.agree(&numbered(io, "in."), &expected);

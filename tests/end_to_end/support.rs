@@ -144,7 +144,22 @@ pub(crate) const ONNX_TARGETS: [&Target; 4] = [&ONNX, &ORT, &ORT_CUDA, &TRT];
 pub(crate) const CPU_TARGETS: [&Target; 2] = [&ONNX, &ORT];
 
 /// Goldens with linear attention that is not products of all queries with all keys, which target `cuda` refuses.
-pub(crate) const RECURRENT: [&str; 4] = ["jamba", "mamba", "qwen3-5", "qwen3-next"];
+pub(crate) const RECURRENT: [&str; 6] = ["falcon-mamba", "jamba", "mamba", "qwen3-5", "qwen3-5-moe", "qwen3-next"];
+
+/// Goldens of models of images.
+pub(crate) const IMAGES: [&str; 8] =
+    ["convnext", "deit", "dinov2", "dinov2-registers", "dinov3", "resnet", "segformer", "vit"];
+
+/// Those that take images of any size, for which an engine needs to know sizes.
+const OF_ANY_SIZE: [&str; 3] = ["convnext", "resnet", "segformer"];
+
+/// Options with the sizes that engines of a golden need.
+pub(crate) fn with_sizes(model: &Path, options: &CompileOptions) -> CompileOptions {
+    let name = model.file_name().unwrap().to_string_lossy();
+    let needs = options.backend.target == &TRT && OF_ANY_SIZE.contains(&&*name);
+    let profiles = if needs { vec!["batch_size=1:2:8,height=32,width=32".parse().unwrap()] } else { Vec::new() };
+    CompileOptions { profiles, ..options.clone() }
+}
 
 /// The options of `planish compile --debug strict,verify` for a target.
 pub(crate) fn options(target: &'static Target) -> CompileOptions {

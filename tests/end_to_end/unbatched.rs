@@ -150,7 +150,7 @@ fn what_does_not_fit_says_what_is_expected() {
     fs::write(&texts, "a text\n").unwrap();
     let parts = ["the model takes no text", "x: f32[nodes, 32]", "a file for each sample, with the shapes of one run"];
     planish_calibrate(&model, &texts, &[]).0.exits(1, &parts);
-    planish(["calibrate", text(&model)]).exits(2, &["--data <FILE>"]);
+    planish(["calibrate", text(&model)]).exits(2, &["--data <PATH>"]);
 }
 
 #[test]

@@ -25,8 +25,8 @@ fn stand_in(architecture: &Architecture) -> TempDir {
     let read = |name: &str| std::fs::read(bert.join(name)).unwrap();
     let mut config: Value = serde_json::from_slice(&read("config.json")).unwrap();
     config["model_type"] = architecture.model_type.into();
-    // Decoders have other numbers of these by default, which need not divide those of BERT.
-    config["num_key_value_heads"] = 2.into();
+    // Decoders have other numbers of these by default, which need not divide those of BERT; with latents there are as many.
+    config["num_key_value_heads"] = config["num_attention_heads"].clone();
     // Gemma 3n has more of these by default than BERT has layers.
     config["num_kv_shared_layers"] = 0.into();
     // ERNIE reads how many tasks there are where this is true.

@@ -70,10 +70,7 @@ impl Settings {
     fn read(config: &Config<'_>, v2: bool) -> Result<Self, ModelError> {
         let hidden = config.sizes("hidden_sizes", &[96, 192, 384, 768])?;
         let stages = config.given_size(&["num_stages"])?;
-        if let Some(stages) = stages.filter(|stages| stages.value != hidden.len()) {
-            return Err(config.error(format!("{stages}, but `hidden_sizes` has {} entries", hidden.len())));
-        }
-        Ok(Self {
+        let s = Self {
             channels: config.size("num_channels", 3)?,
             patch: config.size("patch_size", 4)?,
             depths: config.as_many_sizes("depths", &[3, 3, 9, 3], &hidden)?,
@@ -82,7 +79,11 @@ impl Settings {
             eps: config.positive("layer_norm_eps", 1e-12)?,
             scales: !v2 && config.number("layer_scale_init_value", 1e-6)? > 0.0,
             normalizes: v2,
-        })
+        };
+        match stages.filter(|stages| stages.value != s.hidden.len()) {
+            Some(stages) => Err(config.error(format!("{stages}, but `hidden_sizes` has {} entries", s.hidden.len()))),
+            None => Ok(s),
+        }
     }
 }
 
