@@ -42,7 +42,8 @@ fn asked_of(architecture: &Architecture, path: &Path) -> Option<BTreeSet<&'stati
     let checkpoint = Checkpoint::open(path).unwrap();
     // Kin without a golden of its own is built by the function of its family.
     let accepted = accept(&checkpoint, None).unwrap();
-    if accepted.architecture.keys != architecture.keys {
+    let only = |architecture: &Architecture| architecture.only.iter().map(Only::key).collect::<Vec<_>>();
+    if accepted.architecture.keys != architecture.keys || only(accepted.architecture) != only(architecture) {
         return None;
     }
     let mut asked = BTreeSet::new();

@@ -154,7 +154,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         return Err(b.config.error(format!("{given}, but the list of what each layer is has {}", s.mixers.len())));
     }
     s.layers = Size::derived(s.mixers.len(), "the layers of the pattern");
-    s.experts = match experts_of(b.config, &s) {
+    s.experts = match experts_of(b.config, &s, kinds.contains(&Kind::Experts)) {
         // What is said of experts that no layer has does not count.
         Err(_) if !kinds.contains(&Kind::Experts) => None,
         experts => Some(experts?),
@@ -233,11 +233,15 @@ fn plain(b: &mut Builder<'_>, s: &Settings, x: ValueId, size: Size, module: &str
 }
 
 /// The experts of layers with some: those of DeepSeek-V3 without gates.
-fn experts_of(config: &Config<'_>, s: &Settings) -> Result<Mixture, ModelError> {
+fn experts_of(config: &Config<'_>, s: &Settings, are_used: bool) -> Result<Mixture, ModelError> {
     // No layer need have any, so what is missing is not told.
     let size = |key, default| config.size_or(key, Size::derived(default, key));
     let inner = size("moe_intermediate_size", 7688)?;
-    let (count, taken) = (size(EXPERTS, 8)?, size("num_experts_per_tok", 2)?);
+    let (mut count, taken) = (size(EXPERTS, 8)?, size("num_experts_per_tok", 2)?);
+    if !are_used {
+        // transformers writes one expert where there are none, of which a token takes two.
+        count.value = count.value.max(taken.value);
+    }
     let mixture = Mixture::new(config, count, vec![taken; s.layers.value], inner)?;
     let numbers = deepseek_v3::Numbers { groups: [1, 1], factor: 1.0, normalizes: true, ..deepseek_v3::Numbers::NONE };
     let latent = config.optional_size(LATENT, None)?;
