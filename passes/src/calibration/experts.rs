@@ -18,7 +18,7 @@ impl ExpertUse {
         Self { columns, counts: vec![0; experts], squares: vec![0.0; experts * columns] }
     }
 
-    /// Adds a token, [columns], and the experts that it took.
+    /// Adds a token, `[columns]`, and the experts that it took.
     ///
     /// # Errors
     /// When the token has other columns.
@@ -35,7 +35,7 @@ impl ExpertUse {
         Ok(())
     }
 
-    /// How often tokens took each expert: [experts].
+    /// How often tokens took each expert: `[experts]`.
     #[must_use]
     pub fn counts(&self) -> &[u64] {
         &self.counts
