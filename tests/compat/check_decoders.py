@@ -3,8 +3,8 @@
 
     check_decoders.py PLANISH [--configurations 12] [--seed 0] [--targets onnx,ort] [--only TYPE...] [--keep DIR]
 
-Configurations come from decoder_configs.py, mixture_configs.py, hybrid_configs.py, state_configs.py and multimodal_configs.py. A model that generates text runs on texts of several lengths, padded on the
-left, and then on one more token of each with the cache that it gave. What comes out has to be what the saved checkpoint
+Configurations come from decoder_configs.py, mixture_configs.py, state_configs.py and multimodal_configs.py. A model that
+generates text runs on texts of several lengths, padded on the left, and then on one more token of each with the cache that it gave. What comes out has to be what the saved checkpoint
 gives in float64 for each text alone, without padding and without a cache: within 1e-4 of the largest value. Heads that
 classify are checked as check_encoders.py does.
 """
@@ -21,7 +21,6 @@ import check_encoders
 from cases import Mismatch, difference
 from check_encoders import Refused, Row, Tensors, Trial, Unusable, with_plain_experts
 from decoder_configs import TYPES, Draw
-from hybrid_configs import TYPES as HYBRIDS
 from mixture_configs import TYPES as MIXTURES
 from multimodal_configs import TYPES as MULTIMODAL
 from state_configs import STATES
@@ -45,7 +44,7 @@ def past(present: str) -> str:
 class DecoderTrial(Trial):
     """One configuration of a decoder with a head."""
 
-    types, drawer = TYPES | MIXTURES | STATES | HYBRIDS | MULTIMODAL, Draw
+    types, drawer = TYPES | MIXTURES | STATES | MULTIMODAL, Draw
 
     def loaded(self) -> torch.dtype:
         # These round the factors of embeddings to the element type that they are loaded in: by default that of the checkpoint.
@@ -78,7 +77,7 @@ class DecoderTrial(Trial):
     def pads_left(self) -> bool:
         # In float64, that makes NaN in the first ones. What the biases of projections give for padding enters the states of
         # transformers' models.
-        return self.type_name not in ("bloom", "mpt", "vaultgemma", "lfm2_moe", *HYBRIDS, *STATES)
+        return self.type_name not in ("bloom", "mpt", "vaultgemma", "lfm2_moe", *STATES)
 
     def longest(self) -> int:
         keys = ("max_position_embeddings", "n_positions", "max_seq_len")

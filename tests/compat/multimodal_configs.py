@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import decoder_configs
 from decoder_configs import Draw, named_activation
-from hybrid_configs import qwen3_5, qwen3_5_moe
+from state_configs import qwen3_5, qwen3_5_moe
 from mixture_configs import coordinates, kinds, llama4, qwen_vl_moe, without
 
 # The towers of images, as small as they may be.
