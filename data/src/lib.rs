@@ -39,7 +39,7 @@ pub use batches::Shard;
 pub use batches::{Batch, Batches, RowInfo};
 pub use described::described;
 pub use pictures::{NamedInputs, picture_inputs};
-use pictures::{PictureFiles, PictureInputs, PictureSource, Pictures, takes_pictures};
+use pictures::{PictureFiles, PictureInputs, PictureSource, Pictures, no_texts, takes_pictures};
 pub use pieces::Span;
 pub use planish_pictures::is_picture;
 use tensors::TensorFiles;
@@ -292,7 +292,10 @@ impl Dataset {
         };
         let reader = match &self.content {
             Content::Pictures(files) => pictures(PictureSource::of(files, self.split), Some((files, self.split)))?,
-            Content::Texts(file) if takes_pictures(&wanted) => pictures(PictureSource::List(file.texts()?), None)?,
+            Content::Texts(file) if takes_pictures(&wanted) => {
+                no_texts(&self.path, options)?;
+                pictures(PictureSource::List(file.texts()?), None)?
+            }
             Content::Texts(file) => {
                 let tokens = Tokens::new(&wanted, model.into(), folder, options).with_context(|| self.unusable())?;
                 Reader::Texts(file.texts()?, Box::new(tokens))

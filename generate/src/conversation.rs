@@ -71,7 +71,10 @@ impl Conversation {
             );
         }
         if searched.continuations != NonZeroUsize::MIN {
-            bail!("a conversation goes on from one answer, and `num_return_sequences` is {}", searched.continuations);
+            bail!(
+                "a conversation goes on from one answer, and `num_return_sequences` is {}; add --set num_return_sequences=1",
+                searched.continuations
+            );
         }
         let tokenizer = TextTokenizer::open(&artifact.folder)?;
         let chat = Chat::open(&artifact.folder, options.tools.clone())?;

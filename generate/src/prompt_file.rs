@@ -30,6 +30,8 @@ pub struct FileLine {
 /// # Errors
 /// When a line is no such object, with the name of the file and the number of the line.
 pub fn read_lines(name: &str, text: &str, is_chat: bool, options: &GenerateOptions) -> Result<Vec<FileLine>> {
+    // Some editors begin a file with a mark of its encoding.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let read = |(number, line): (usize, &str)| {
         read_line(line, is_chat, options)
@@ -77,8 +79,10 @@ fn read_line(line: &str, is_chat: bool, options: &GenerateOptions) -> Result<(Op
 }
 
 fn content(object: &mut Map<String, Value>, is_chat: bool, options: &GenerateOptions) -> Result<Content> {
-    let given: Vec<(&str, Value)> =
-        ["prompt", "messages", "ids"].iter().filter_map(|key| Some((*key, object.remove(*key)?))).collect();
+    let given: Vec<(&str, Value)> = ["prompt", "messages", "ids"]
+        .iter()
+        .filter_map(|key| Some((*key, object.remove(*key).filter(|value| !value.is_null())?)))
+        .collect();
     let [(key, value)] = &given[..] else {
         bail!("a line has one of `prompt`, `messages` and `ids`, and this one has {}", given.len());
     };
@@ -169,5 +173,8 @@ mod tests {
             let error = format!("{:#}", read(&format!("{{\"prompt\": \"a\"}}\n\n{line}"), false).unwrap_err());
             assert!(error.starts_with("in.jsonl, line 3: ") && error.contains(part), "{error}");
         }
+        // A null says nothing, and a mark of the encoding is no text.
+        let lines = read("\u{feff}{\"prompt\": null, \"ids\": [1]}", false).unwrap();
+        assert_eq!(lines[0].line.content, Content::Ids(vec![1]));
     }
 }

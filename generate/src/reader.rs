@@ -70,10 +70,13 @@ impl<'a> Reader<'a> {
         let ends = line.stop.as_ref().unwrap_or(&self.options.config.stop_strings).clone();
         let is_text = !matches!(line.content, Content::Ids(_));
         let may_call = matches!(line.content, Content::Messages(_));
+        if !is_text && line.stop.is_some() && !ends.is_empty() {
+            bail!("`stop` is for texts, and this prompt is token ids; leave `stop` out");
+        }
         if !is_text && !ends.is_empty() {
             bail!(
-                "prompts of token ids have no text that could end with a string of stop_strings; give --prompt, or leave \
-                 generation_config.json out with --set generation_config=false"
+                "prompts of token ids have no text that could end with a string of stop_strings; give a text, or no strings: \
+                 leave out --stop, or generation_config.json with --set generation_config=false, or say \"stop\": [] in a line of --prompts"
             );
         }
         let first = (number as u64).wrapping_mul(searched.continuations.get() as u64);

@@ -116,6 +116,16 @@ fn settings_that_cannot_be_followed_are_refused() {
         (with(json!({"image_mean": [1, 0]})), "three numbers"),
         (with(json!({"rescale_factor": "x"})), "no number"),
         (with(json!({"do_thumbnail": true})), "`do_thumbnail` is true"),
+        (with(json!({"do_flip_channel_order": true})), "`do_flip_channel_order` is true"),
+        (with(json!({"size_divisor": 32})), "`size_divisor` is not supported for the type ViT"),
+        (with(json!({"image_std": 1e-60})), "has a 0 in float32"),
+        (with(json!({"rescale_factor": 1e300})), "no number of float32"),
+        (with(json!({"do_center_crop": true, "crop_size": 16384})), "`crop_size` makes inputs of more than"),
+        (with(json!({"do_pad": true, "pad_size": {"height": 16384, "width": 16384}})), "`pad_size` makes inputs"),
+        (
+            json!({"image_processor_type": "Siglip2ImageProcessor", "patch_size": 8192, "max_num_patches": 16384}),
+            "`max_num_patches` makes inputs",
+        ),
         (json!({"image_processor_type": "ConvNextImageProcessor", "crop_pct": 0}), "no share"),
         (json!({"image_processor_type": "DPTImageProcessor", "size": {"shortest_edge": 3}}), "`height` and `width`"),
     ] {

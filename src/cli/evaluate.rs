@@ -53,7 +53,7 @@ pub(super) struct Arguments {
     /// The artifact's folder
     artifact: PathBuf,
     /// The data, of the kinds that `calibrate` takes. Take other data than the artifact was calibrated on
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "PATH")]
     data: PathBuf,
     /// The checkpoint or .onnx file that the artifact was compiled from [default: planish looks for it as `verify` does]
     #[arg(long, value_name = "MODEL")]

@@ -60,7 +60,7 @@ pub(super) struct Arguments {
     /// results of calls
     #[arg(long, value_name = "FILE", conflicts_with = "ids")]
     tools: Option<PathBuf>,
-    /// The text of a system message, which comes before the first message of --chat
+    /// The text of a system message, which comes before the first message of --chat; of --prompts, where a line has `prompt`
     #[arg(long, value_name = "TEXT", requires = "chat", allow_hyphen_values = true)]
     system: Option<String>,
     /// The token ids of a prompt, such as 1,2,3. The output is token ids
@@ -253,7 +253,7 @@ impl Arguments {
             );
         }
         let named = [
-            (beams, "num_beams"),
+            (beams, "--beams or --set num_beams"),
             (self.set.samples(), "do_sample"),
             (samples, "--temperature, --top-k, --top-p and --set min_p"),
         ];
@@ -270,6 +270,9 @@ impl Arguments {
         }
         if self.set.batch.is_some() && self.prompts.is_none() {
             return refused("--set batch is for --prompts; other prompts are one batch; leave it out");
+        }
+        if self.set.batch.is_some() && self.set.lookup().is_some() {
+            return refused(&format!("--set {LOOKUP} continues one prompt after the other; leave batch out"));
         }
         if let Some(why) = self.set.refused() {
             return refused(why);

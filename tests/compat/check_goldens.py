@@ -34,7 +34,7 @@ GENERATED = ("greedy", "beam4")
 # Types of models whose graphs take no `position_ids`, as Optimum's do not: they count positions by the mask, or
 # have none. The goldens were computed with the same positions, given.
 COUNTED = (
-    "bloom", "gemma", "gemma2", "gemma3_text", "jamba", "mamba", "mamba2", "mpt", "nemotron", "nemotron_h",
+    "bloom", "falcon_mamba", "gemma", "gemma2", "gemma3_text", "jamba", "mamba", "mamba2", "mpt", "nemotron", "nemotron_h",
 )  # fmt: skip
 
 Tensors = dict[str, np.ndarray]

@@ -125,7 +125,11 @@ fn what_is_wrong_with_a_line_is_said_before_anything_is_loaded() {
         &["in.jsonl, line 2: the prompt's id 500 is not in the vocabulary"],
     );
     refused(&format!("{good}{{\"ids\": []}}"), &[], &["line 2: a prompt has no tokens"]);
-    refused(&format!("{good}{{\"ids\": [5], \"stop\": \"a\"}}"), &[], &["line 2: prompts of token ids have no text"]);
+    refused(
+        &format!("{good}{{\"ids\": [5], \"stop\": \"a\"}}"),
+        &[],
+        &["line 2: `stop` is for texts, and this prompt is token ids; leave `stop` out"],
+    );
     refused(&format!("{good}{{\"prompt\": \"w5\", \"top_p\": 1}}"), &[], &["line 2: there is no key `top_p`"]);
     refused(good, &["--chat"], &["line 1: ", "has no chat template"]);
     refused("\n \n", &[], &["in.jsonl has no prompts"]);

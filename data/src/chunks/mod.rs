@@ -12,7 +12,7 @@ use planish_artifact::manifest::Input;
 use planish_eval::Tensor;
 use serde_json::Value;
 
-use super::pictures::takes_pictures;
+use super::pictures::{no_texts, takes_pictures};
 use super::pieces::Span;
 use super::texts::Text;
 use super::tokenizer::TextTokenizer;
@@ -113,7 +113,10 @@ impl Dataset {
             content => {
                 let from = match content {
                     Content::Pictures(files) => From::Files(files),
-                    Content::Texts(file) => From::List(file),
+                    Content::Texts(file) => {
+                        no_texts(&self.path, options)?;
+                        From::List(file)
+                    }
                     Content::Tensors(_) => bail!("tensors are no pictures"),
                 };
                 let chunks = PictureChunks::new(from, chain, folder, options, own.threads);

@@ -8,6 +8,22 @@ use planish_artifact::split::Split;
 use super::PictureFiles;
 use crate::{Content, DataOptions, Dataset, IdField, tensors, too_few};
 
+/// Refuses options of texts for pictures.
+///
+/// # Errors
+/// When one is given.
+pub(crate) fn no_texts(path: &Path, options: &DataOptions) -> Result<()> {
+    let given = [
+        (options.max_length.is_some(), "--max-length is"),
+        (options.tokens.is_some(), "--tokens is"),
+        (options.unit.is_some(), "--lines and --documents are"),
+    ];
+    match given.into_iter().find(|(is_given, _)| *is_given) {
+        Some((_, option)) => bail!("{option} for texts; {} has pictures", path.display()),
+        None => Ok(()),
+    }
+}
+
 impl Dataset {
     /// Pictures of a path.
     pub(crate) fn of_pictures(path: &Path, pictures: PictureFiles, options: &DataOptions) -> Result<Self> {
@@ -23,14 +39,11 @@ impl Dataset {
                 "--label",
                 "files of records, and the labels of pictures are the names of their folders",
             ),
-            (options.max_length.is_some(), "--max-length", "texts"),
-            (options.tokens.is_some(), "--tokens", "texts"),
-            (options.unit.is_some(), "--lines and --documents", "texts"),
         ];
         if let Some((_, option, data)) = named.into_iter().find(|(is_given, ..)| *is_given) {
-            let verb = if option.contains(' ') { "are" } else { "is" };
-            bail!("{option} {verb} for {data}; {shown} has pictures");
+            bail!("{option} is for {data}; {shown} has pictures");
         }
+        no_texts(path, options)?;
         if !options.split.is_all() && Split::HeldOut.is_empty_of(pictures.files.len()) {
             bail!(too_few(path));
         }

@@ -48,6 +48,9 @@ impl PictureInputs {
             found.map(port).transpose()
         };
         let Some(pixels) = port(InputRole::Pixels)? else {
+            if wanted.iter().any(|(_, input)| input.role.is_token_ids()) {
+                bail!("the model takes texts, and no pictures; give a .txt, .jsonl, .csv or .parquet file");
+            }
             bail!(
                 "the model takes no picture: its inputs are {}; give them as .npz or .safetensors, {}",
                 listed(wanted),

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::texts::{Label, Text, Texts};
 use super::{DataOptions, OptionNames};
+pub(crate) use dataset::no_texts;
 pub(crate) use files::{PictureFile, PictureFiles, endings};
 pub(crate) use inputs::{PictureInputs, takes_pictures};
 
@@ -57,7 +58,15 @@ impl<'a> PictureSource<'a> {
                 let mut all = Vec::new();
                 while all.len() < count {
                     let Some(sample) = texts.next().transpose()? else { break };
-                    let Text::One(name) = sample.text else { bail!("a record of pictures names one file") };
+                    let list = texts.path().display();
+                    let Text::One(name) = sample.text else {
+                        bail!(
+                            "a record of {list} has two texts, and a picture is one file; name one member with --field"
+                        )
+                    };
+                    if name.trim().is_empty() {
+                        bail!("a record of {list} has no path of a picture; remove it");
+                    }
                     let file = PictureFile { path: folder.join(name.trim()), name, label: None };
                     let id = sample.id.unwrap_or_else(|| file.name.clone().into());
                     all.push(Named { label: sample.label, id, file });
@@ -144,7 +153,11 @@ impl<'a> Pictures<'a> {
             Some(option) => format!("{option} leaves such pictures out"),
             None => "replace it, or leave it out".to_owned(),
         };
-        error.context(format!("a picture cannot be read; {remedy}"))
+        let of_list = match &self.source {
+            PictureSource::List(texts) => format!(" of the list {}", texts.path().display()),
+            PictureSource::Files(_) => String::new(),
+        };
+        error.context(format!("a picture{of_list} cannot be read; {remedy}"))
     }
 
     /// How many pictures, and records of a list, were left out so far.

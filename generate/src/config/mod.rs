@@ -244,8 +244,8 @@ impl GenerationConfig {
         let continuations = self.num_return_sequences;
         match &search {
             Search::Greedy | Search::Lookup(_) if continuations != NonZeroUsize::MIN => bail!(
-                "`num_return_sequences` is {continuations}, and greedy search has one continuation; sample with --temperature, or \
-                 search with --beams {continuations}"
+                "`num_return_sequences` is {continuations}, and greedy search has one continuation; sample with --temperature, \
+                 search with --beams {continuations}, or take one with --set num_return_sequences=1"
             ),
             Search::Sample(_) if continuations.get() > MOST_CONTINUATIONS => bail!(
                 "`num_return_sequences` is {continuations}, more than {MOST_CONTINUATIONS}: each has a cache of its own; run the \

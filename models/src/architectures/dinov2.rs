@@ -109,7 +109,7 @@ fn build(b: &mut Builder<'_>, task: Task, patch: usize, has_registers: bool) -> 
         )));
     }
     let s = read(b)?;
-    let registers = if has_registers { b.config.size("num_register_tokens", 4)?.value } else { 0 };
+    let registers = if has_registers { b.config.whole("num_register_tokens", 4)? } else { 0 };
     let x = embeddings(b, &images, &s, registers)?;
     let x = s.apply(b, x, Context::default())?;
     let hidden = b.layer_norm(x, "layernorm", s.hidden, s.eps)?;

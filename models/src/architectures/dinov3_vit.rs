@@ -4,6 +4,7 @@
 use planish_ir::{DType, Origin, ValueId, Weight};
 
 use crate::architecture::{Architecture, Properties};
+use crate::checkpoint::config::MAX_SIZE;
 use crate::layers::builder::Builder;
 use crate::layers::heads;
 use crate::layers::patches::{self, Images};
@@ -82,13 +83,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     if config.boolean("use_gated_mlp", false)? {
         s.gate = Gate::Apart("mlp.gate_proj");
     }
-    let registers = config.get("num_register_tokens").filter(|value| value.as_u64() != Some(0));
-    let registers = match registers {
-        Some(_) => config.size("num_register_tokens", 1)?.value,
-        None => 0,
-    };
-    let angles = angles(b, &images, &s, 1 + registers)?;
-
+    let registers = config.whole("num_register_tokens", 0)?;
     let patches = images.embed(b, "embeddings", "embeddings.patch_embeddings", s.hidden, true)?;
     let mut parts = vec![patches::tokens(b, "embeddings.cls_token", 1, s.hidden)?];
     if registers > 0 {
@@ -96,6 +91,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     }
     parts.push(patches);
     let x = patches::join(b, parts, "embeddings.tokens")?;
+    let angles = angles(b, &images, &s, 1 + registers)?;
     let x = s.apply(b, x, Context { angles: Some(angles), ..Context::default() })?;
     let hidden = b.layer_norm(x, "norm", s.hidden, s.eps)?;
     b.give(names::HIDDEN, hidden);
@@ -117,6 +113,14 @@ fn angles(b: &mut Builder<'_>, images: &Images, s: &Layers, before: usize) -> Re
     }
     let frequencies = (0..size / 4).map(|i| theta.powf(-4.0 * i as f64 / size as f64)).collect::<Vec<_>>();
     let [rows, columns] = images.grid();
+    let tokens = before + rows * columns;
+    if tokens.saturating_mul(size / 2) > MAX_SIZE {
+        return Err(b.config.error(format!(
+            "images of {tokens} tokens have more angles than {MAX_SIZE}, {} of each token; set `image_size` and `patch_size` to those of \
+             the checkpoint",
+            size / 2
+        )));
+    }
     let centre = |i: usize, count: usize| 2.0 * (i as f64 + 0.5) / count as f64 - 1.0;
     let mut angles = vec![0.0; before * size / 2];
     for row in 0..rows {
@@ -128,7 +132,7 @@ fn angles(b: &mut Builder<'_>, images: &Images, s: &Layers, before: usize) -> Re
     }
     let mut table = |name: &str, turn: fn(f64) -> f64| -> ValueId {
         let values: Vec<f64> = angles.iter().map(|angle| turn(*angle)).collect();
-        let weight = Weight::numbers(DType::F32, vec![1, before + rows * columns, size / 2], &values);
+        let weight = Weight::numbers(DType::F32, vec![1, tokens, size / 2], &values);
         let weight = weight.unwrap_or_else(|| unreachable!("there are as many angles as the shape says"));
         b.graph.add_weight(name, weight, Origin::Config("rope_theta".into()))
     };

@@ -87,7 +87,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     )?;
     s.read_attention_bias(b, false)?;
     s.head_norms = HeadNorms::Each;
-    let from = experts::whole(b.config, "max_window_layers", 62)?;
+    let from = b.config.whole("max_window_layers", 62)?;
     let window = b.config.optional_size("sliding_window", Some(4096))?;
     s.windows = Windows::read(b.config, s.layers, window, |layer| layer >= from)?;
     let numbers = deepseek_v3::Numbers {

@@ -82,10 +82,10 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
 /// Whether each layer is dense: experts are in every so-manieth layer of a range.
 fn dense(config: &Config<'_>, s: &Settings) -> Result<Vec<bool>, ModelError> {
     const LAST: &str = "moe_layer_end_index";
-    let first = experts::whole(config, "moe_layer_start_index", 1)?;
+    let first = config.whole("moe_layer_start_index", 1)?;
     let last = match config.get(LAST).and_then(serde_json::Value::as_i64) {
         Some(-1) => s.layers.value - 1,
-        _ => experts::whole(config, LAST, s.layers.value - 1)?,
+        _ => config.whole(LAST, s.layers.value - 1)?,
     };
     let step = config.given_size(&["moe_layer_interval"])?.map_or(1, |size| size.value);
     let is_dense = |layer: usize| !(layer + 1).is_multiple_of(step) || layer < first || layer > last;

@@ -9,7 +9,7 @@ use crate::checkpoint::config::{Config, MAX_SIZE, Size};
 use crate::layers::blocks::{self, Alternating, Defaults, EmbeddingScale, HeadNorms, LayerInputs, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::windows::{self, Windows};
-use crate::layers::{decoder, experts, rope};
+use crate::layers::{decoder, rope};
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -86,7 +86,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     s.layer_inputs = Some(LayerInputs { size, vocabulary: config.size("vocab_size_per_layer_input", 262_144)? });
     gemma3::ropes(&mut s);
     let count = config.size(COUNT, 4)?;
-    let active = experts::whole(config, ACTIVE, 0)?;
+    let active = config.whole(ACTIVE, 0)?;
     if active >= count.value || count.value < 2 {
         return Err(config.error(format!(
             "`{ACTIVE}` is {active}, and {count}: a token has two vectors or more, of which it is one"

@@ -7,7 +7,7 @@ use crate::checkpoint::config::{Config, Size};
 use crate::layers::blocks::{self, Defaults, EmbeddingScale, FeedForward, Mixer, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Positions};
-use crate::layers::experts::{self, Mixture, Shared};
+use crate::layers::experts::{Mixture, Shared};
 use crate::layers::windows::kinds;
 use crate::layers::{rope, state_space};
 use crate::{ModelError, Task};
@@ -66,7 +66,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     s.logit_factor = Some((1.0 / b.config.positive(KEYS[2], 1.0)?, KEYS[2]));
     let shared = b.config.size("shared_intermediate_size", 1024)?;
     s.feed_forward = FeedForward::Packed { both: "input_linear", last: false, down: "output_linear" };
-    let (count, taken) = (experts::whole(b.config, EXPERTS, 8)?, b.config.size_or(TAKEN, Size::derived(2, TAKEN))?);
+    let (count, taken) = (b.config.whole(EXPERTS, 8)?, b.config.size_or(TAKEN, Size::derived(2, TAKEN))?);
     if count == 0 {
         s.names.feed_forward = "shared_mlp";
         s.intermediate = shared;

@@ -5,7 +5,7 @@ use crate::architectures::{granite, granitemoe, llama};
 use crate::checkpoint::config::Size;
 use crate::layers::blocks::{self, FeedForward};
 use crate::layers::builder::Builder;
-use crate::layers::experts::{self, Shared};
+use crate::layers::experts::Shared;
 use crate::layers::{decoder, rope};
 use crate::{ModelError, Task};
 
@@ -34,7 +34,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     s.names.feed_forward = "block_sparse_moe";
     s.feed_forward = FeedForward::Packed { both: "input_linear", last: false, down: "output_linear" };
     let mut mixture = granitemoe::mixture(b, &s)?;
-    let inner = experts::whole(b.config, SHARED, 0)?;
+    let inner = b.config.whole(SHARED, 0)?;
     mixture.shared =
         (inner > 0).then(|| Shared { module: "shared_mlp", inner: Size::derived(inner, SHARED), gate: None });
     s.experts = Some(mixture);

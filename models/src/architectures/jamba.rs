@@ -10,7 +10,7 @@ use crate::layers::activation::Activation;
 use crate::layers::blocks::{self, Around, Defaults, Mixer, Settings};
 use crate::layers::builder::Builder;
 use crate::layers::decoder::{self, Decoder, Positions};
-use crate::layers::experts::{self, Mixture, Router};
+use crate::layers::experts::{Mixture, Router};
 use crate::layers::norm::Norm;
 use crate::layers::selective::Selective;
 use crate::{ModelError, Task};
@@ -111,7 +111,7 @@ fn every(
     layers: Size,
 ) -> Result<Vec<bool>, ModelError> {
     let period = config.size(period_key, period)?;
-    let offset = experts::whole(config, offset_key, offset)?;
+    let offset = config.whole(offset_key, offset)?;
     if offset >= period.value {
         return Err(config.error(format!("`{offset_key}` is {offset}, which is not below {period}")));
     }

@@ -36,18 +36,10 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
             "time_step_min",
             "use_bias",
             "use_conv_bias",
-            "moe_intermediate_size",
-            "n_group",
-            "norm_topk_prob",
-            "num_experts_per_tok",
-            "routed_scaling_factor",
-            "topk_group",
-            EXPERTS,
-            LATENT,
-            SHARED,
             LAYER_TYPES,
             PATTERN,
         ],
+        OF_EXPERTS,
     ],
     older_keys: &[
         ("layer_types", LAYER_TYPES),
@@ -104,6 +96,19 @@ const SHARED: &str = "moe_shared_expert_intermediate_size";
 const LAYER_TYPES: &str = "layers_block_type";
 const PATTERN: &str = "hybrid_override_pattern";
 
+/// The keys of experts.
+const OF_EXPERTS: &[&str] = &[
+    "moe_intermediate_size",
+    "n_group",
+    "norm_topk_prob",
+    "num_experts_per_tok",
+    "routed_scaling_factor",
+    "topk_group",
+    EXPERTS,
+    LATENT,
+    SHARED,
+];
+
 /// What a layer is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -151,13 +156,18 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let kinds = kinds(b.config)?;
     s.mixers = kinds.iter().map(|kind| kind.mixer()).collect();
     if let Some(given) = b.config.given_size(&["num_hidden_layers"])?.filter(|given| given.value != s.mixers.len()) {
-        return Err(b.config.error(format!("{given}, but the list of what each layer is has {}", s.mixers.len())));
+        b.config.warn(format!("{given}, but the list of what each layer is has {}, which counts", s.mixers.len()));
     }
     s.layers = Size::derived(s.mixers.len(), "the layers of the pattern");
-    s.experts = match experts_of(b.config, &s, kinds.contains(&Kind::Experts)) {
-        // What is said of experts that no layer has does not count.
-        Err(_) if !kinds.contains(&Kind::Experts) => None,
-        experts => Some(experts?),
+    s.experts = match kinds.contains(&Kind::Experts) {
+        true => Some(experts_of(b.config, &s)?),
+        false => {
+            // What is said of experts that no layer has does not count.
+            for key in OF_EXPERTS {
+                let _ = b.config.get(key);
+            }
+            None
+        }
     };
     s.unrotated = vec![true; s.layers.value];
     blocks::decoder(b, &s, task)
@@ -233,15 +243,11 @@ fn plain(b: &mut Builder<'_>, s: &Settings, x: ValueId, size: Size, module: &str
 }
 
 /// The experts of layers with some: those of DeepSeek-V3 without gates.
-fn experts_of(config: &Config<'_>, s: &Settings, are_used: bool) -> Result<Mixture, ModelError> {
+fn experts_of(config: &Config<'_>, s: &Settings) -> Result<Mixture, ModelError> {
     // No layer need have any, so what is missing is not told.
     let size = |key, default| config.size_or(key, Size::derived(default, key));
     let inner = size("moe_intermediate_size", 7688)?;
-    let (mut count, taken) = (size(EXPERTS, 8)?, size("num_experts_per_tok", 2)?);
-    if !are_used {
-        // transformers writes one expert where there are none, of which a token takes two.
-        count.value = count.value.max(taken.value);
-    }
+    let (count, taken) = (size(EXPERTS, 8)?, size("num_experts_per_tok", 2)?);
     let mixture = Mixture::new(config, count, vec![taken; s.layers.value], inner)?;
     let numbers = deepseek_v3::Numbers { groups: [1, 1], factor: 1.0, normalizes: true, ..deepseek_v3::Numbers::NONE };
     let latent = config.optional_size(LATENT, None)?;

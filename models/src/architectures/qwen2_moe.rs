@@ -68,7 +68,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         },
     )?;
     s.input_bias = b.config.boolean("qkv_bias", true)?;
-    let until = experts::whole(b.config, "max_window_layers", 28)?;
+    let until = b.config.whole("max_window_layers", 28)?;
     let window = windows::switched(b.config)?;
     s.windows = Windows::read(b.config, s.layers, window, |layer| layer.is_multiple_of(2) && layer < until)?;
     let inner = b.config.size("moe_intermediate_size", 1408)?;

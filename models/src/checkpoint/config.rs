@@ -213,6 +213,14 @@ impl<'a> Config<'a> {
         }
     }
 
+    /// An integer from 0 to [`MAX_SIZE`]; the default where the key is absent.
+    pub(crate) fn whole(&self, key: &'static str, default: usize) -> Result<usize, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        let number =
+            value.as_u64().and_then(|number| usize::try_from(number).ok()).filter(|number| *number <= MAX_SIZE);
+        number.ok_or_else(|| self.unexpected(key, value, &format!("an integer from 0 to {MAX_SIZE}")))
+    }
+
     /// A size, or another one where the key is absent.
     pub(crate) fn size_or(&self, key: &'static str, default: Size) -> Result<Size, ModelError> {
         match self.get(key) {

@@ -62,8 +62,8 @@ const OF_WHOLE: &[&str] = &[
 /// The same where the text model's configuration does not have them.
 const IF_ABSENT: &[&str] = &["dtype", "pad_token_id", "torch_dtype"];
 
-/// Types of models, and keys of their text models that the whole does not follow.
-const NOT_OF_WHOLE: &[(&str, &str)] = &[("gemma3", "final_logit_softcapping")];
+/// Types of models, and keys of their text models that the whole does not follow: null means that nothing is done.
+const NOT_OF_WHOLE: &[(&str, &str)] = &[("aya_vision", "logit_scale"), ("gemma3", "final_logit_softcapping")];
 
 /// Whether the projection to the vocabulary has the weight of the embeddings.
 const TIED: &str = "tie_word_embeddings";
@@ -109,7 +109,7 @@ pub(super) fn take_text(
         (_, None) => return Ok(None),
     };
     for (_, key) in NOT_OF_WHOLE.iter().filter(|(name, _)| *name == whole) {
-        text.remove(*key);
+        text.insert((*key).to_owned(), Value::Null);
     }
     let kind = text.get("model_type").and_then(Value::as_str).filter(|kind| *kind != whole);
     let kind = kind.or(known.map(|(_, usual)| *usual)).unwrap_or_default().to_owned();

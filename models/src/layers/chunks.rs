@@ -33,8 +33,11 @@ impl Chunks {
         let (rows, tokens, one) = (Dim::symbol(BATCH), Dim::symbol(SEQUENCE), Dim::constant(1));
         let kept = b.emit(CumSum { x: attention_mask, axis: 1 }, &at("kept"))?;
         let kept = b.emit(Cast { x: kept, to: DType::F32 }, &at("kept.numbers"))?;
+        // 1 from the first token that is kept on: padding after it has places too.
+        let begun = b.with_number(BinaryKind::Min, kept, 1.0, &at("begun"), self.size.key)?;
+        let begun = b.emit(CumSum { x: begun, axis: 1 }, &at("begun.count"))?;
         // The first token is the one at place 0.
-        let places = b.with_number(BinaryKind::Sub, kept, 1.0, &at("places"), self.size.key)?;
+        let places = b.with_number(BinaryKind::Sub, begun, 1.0, &at("places"), self.size.key)?;
         let x = b.with_number(BinaryKind::Div, places, self.size.value as f64, &at("div"), self.size.key)?;
         let chunk = b.emit(Unary { kind: UnaryKind::Floor, x }, &at("chunk"))?;
         let start = keys.checked_sub(&tokens).unwrap_or_default();

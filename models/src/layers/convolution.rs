@@ -160,11 +160,15 @@ pub(crate) fn normalized(
     let (factor, shift) = (vector("weight")?, vector("bias")?);
     let (mean, variance) = (vector("running_mean")?, vector("running_var")?);
     let factors: Vec<f64> = factor.iter().zip(&variance).map(|(f, v)| f / (v + BATCH_NORM_EPS).sqrt()).collect();
-    if let Some(at) = factors.iter().position(|factor| !factor.is_finite()) {
-        let message = format!("channel {at} has the variance {}, of which there is no root", variance[at]);
-        return Err(b.config.error(format!("tensor `{norm}.running_var`: {message}")));
-    }
     let shifts: Vec<f64> = (0..out.value).map(|i| shift[i] - mean[i] * factors[i]).collect();
+    let overflows = |number: f64| !(number as f32).is_finite();
+    if let Some(at) = (0..out.value).find(|at| overflows(factors[*at]) || overflows(shifts[*at])) {
+        let [weight, bias, mean, variance] = [&factor, &shift, &mean, &variance].map(|vector| vector[at]);
+        return Err(b.config.error(format!(
+            "the norm `{norm}`: no float32 has what channel {at} is multiplied by, or what is added to it; its weight is {weight}, its \
+             bias {bias}, its mean {mean} and its variance {variance}"
+        )));
+    }
     let numbers = |values: &[f64]| Weight::numbers(DType::F32, vec![out.value], values);
     let scaled = numbers(&factors).and_then(|factors| weight.scale(0, &factors)).zip(numbers(&shifts));
     let Some((weight, shifts)) = scaled else { unreachable!("there is a number for each filter") };

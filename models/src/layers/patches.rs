@@ -110,7 +110,8 @@ pub(crate) fn add_positions(
     features: Size,
 ) -> Result<ValueId, ModelError> {
     let one = Size::derived(1, "one image");
-    let positions = b.weight(&[table], &[one, Size::derived(count, "patches and other tokens"), features])?;
+    let positions =
+        b.weight(&[table], &[one, Size::derived(count, "tokens by `image_size` and `patch_size`"), features])?;
     b.add(x, positions, "embeddings.add")
 }
 

@@ -266,10 +266,17 @@ fn metadata_that_is_not_followed_is_named() {
     says(&|f| f.put("general.type", Meta::Text("adapter")), &["general.type", "adapter"]);
     says(&|f| f.put("split.count", Meta::U32(3)), &["one of 3 parts", "llama-gguf-split --merge"]);
     says(&|f| f.remove("llama.block_count"), &["`llama.block_count` is missing"]);
-    says(&|f| f.put("llama.block_count", Meta::U32(0)), &["`llama.block_count` is 0, expected a number from 1 on"]);
+    says(
+        &|f| f.put("llama.block_count", Meta::U32(1 << 30)),
+        &["`llama.block_count` is 1073741824, expected a number"],
+    );
+    says(
+        &|f| f.put("llama.block_count", Meta::U32(0)),
+        &["`llama.block_count` is 0, expected a number from 1 to 16777216"],
+    );
     says(
         &|f| f.put("llama.block_count", Meta::Text("2")),
-        &["`llama.block_count` is \"2\", expected a number from 1 on"],
+        &["`llama.block_count` is \"2\", expected a number from 1 to 16777216"],
     );
     says(&|f| f.put("llama.block_count", Meta::U32(3)), &["layers.2.", "missing"]);
     says(&|f| f.put("llama.embedding_length", Meta::U32(65)), &["hidden_size", "65"]);
@@ -285,9 +292,12 @@ fn metadata_that_is_not_followed_is_named() {
     says(&|f| f.put("llama.final_logit_softcapping", Meta::F32(30.0)), &["final_logit_softcapping` is 30"]);
     says(
         &|f| f.put("llama.expert_count", Meta::U32(8)),
-        &["`llama.expert_used_count` is missing", "a number from 1 on"],
+        &["`llama.expert_used_count` is missing", "a number from 1 to 16777216"],
     );
-    says(&|f| f.put("llama.expert_count", Meta::Text("8")), &["llama.expert_count` is \"8\"", "a number from 1 on"]);
+    says(
+        &|f| f.put("llama.expert_count", Meta::Text("8")),
+        &["llama.expert_count` is \"8\"", "a number from 1 to 16777216"],
+    );
     says(&|f| f.put("llama.attention.sliding_window", Meta::Text("3")), &["attention.sliding_window` is \"3\""]);
     says(&|f| f.put("llama.feed_forward_length", Meta::Floats(vec![96.5, 96.5])), &["feed_forward_length` is a list"]);
     says(

@@ -56,7 +56,15 @@ fn sizes_must_fit() {
     refused("image_size", json!(32), &["position_embeddings", "[1, 17, 48], expected [1, 65, 48]"]);
     refused("patch_size", json!(8), &["projection.weight", "[48, 3, 4, 4], expected [48, 3, 8, 8]"]);
     refused("num_attention_heads", json!(5), &["hidden_size = 48 is not divisible by num_attention_heads = 5"]);
-    assert_says(&Draft::of("vit").without("image_size").error(LENIENT), &["[1, 17, 48], expected [1, 3137, 48]"]);
+    // A table of angles is not made before its sizes are known to be those of the checkpoint.
+    let huge = Draft::of("dinov3").with("num_register_tokens", json!(1 << 24)).error(LENIENT);
+    assert_says(&huge, &["register_tokens", "expected [1, 16777216"]);
+    let fine = Draft::of("dinov3").with("image_size", json!(16384)).error(LENIENT);
+    assert_says(&fine, &["more angles than", "set `image_size` and `patch_size`"]);
+    assert_says(
+        &Draft::of("vit").without("image_size").error(LENIENT),
+        &["[1, 17, 48], expected [1, 3137, 48]", "tokens by `image_size` and `patch_size`"],
+    );
 }
 
 #[test]

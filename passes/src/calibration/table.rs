@@ -72,7 +72,7 @@ impl CalibrationTable {
         if known.len() != counts.len() {
             return Err(StatisticsError::Experts { expected: known.len(), found: counts.len() });
         }
-        known.iter_mut().zip(counts).for_each(|(known, count)| *known += count);
+        known.iter_mut().zip(counts).for_each(|(known, count)| *known = known.saturating_add(*count));
         Ok(())
     }
 

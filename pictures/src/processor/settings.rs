@@ -13,21 +13,25 @@ use crate::{Filter, PictureError};
 /// The files that say how pictures become inputs, in the order in which they are looked for.
 pub const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
 
-/// The largest side of a picture that a model takes.
+/// The largest side of a picture that a model takes, and the most pixels.
 const MAX_SIDE: u64 = 1 << 14;
+const MAX_INPUT: usize = 1 << 26;
 
-/// Settings that change pixels in a way that is not computed here.
-const OFF: [&str; 9] = [
-    "do_align_long_axis",
-    "do_affine_transform",
-    "do_crop_margin",
-    "do_grayscale",
-    "do_image_splitting",
-    "do_pan_and_scan",
-    "do_thumbnail",
-    "rescale_offset",
-    "use_square_size",
+/// What may be done to pictures by the keys of settings that begin with `do_`; others change them in a way that is not computed here,
+/// and these last ones change annotations.
+const DOES: [&str; 8] = [
+    "do_resize",
+    "do_center_crop",
+    "do_rescale",
+    "do_normalize",
+    "do_pad",
+    "do_convert_rgb",
+    "do_convert_annotations",
+    "do_reduce_labels",
 ];
+
+/// Other settings that change pixels in a way that is not computed here.
+const OFF: [&str; 2] = ["rescale_offset", "use_square_size"];
 
 impl Processor {
     /// Reads how pictures become inputs of the model in a folder; `None` where no file says it.
@@ -59,9 +63,6 @@ impl Processor {
     pub fn of(settings: &Map<String, Value>) -> Result<Self, String> {
         let s = Settings(settings);
         let ty = s.kind()?;
-        if let Some(key) = OFF.iter().find(|key| settings.get(**key).is_some_and(|value| value == true)) {
-            return Err(format!("`{key}` is true, which is not supported"));
-        }
         let filter = match s.get("resample") {
             None => ty.filter,
             Some(number) => number
@@ -83,10 +84,10 @@ impl Processor {
             None => s.boolean("pad_and_return_pixel_mask")?.filter(|_| ty.has_mask).unwrap_or(ty.pads),
         };
         let (mean, deviation) = (s.channels("image_mean", ty.mean)?, s.channels("image_std", ty.deviation)?);
-        if deviation.contains(&0.0) {
-            return Err("`image_std` has a 0, by which nothing can be divided".to_owned());
+        if deviation.iter().any(|deviation| *deviation as f32 == 0.0) {
+            return Err("`image_std` has a 0 in float32, by which nothing can be divided".to_owned());
         }
-        Ok(Self {
+        let own = Self {
             resize: if resize { Some((s.resized(ty)?, filter)) } else { None },
             crop: if does("do_center_crop", ty.crops)? { crop } else { None },
             rescale: if does("do_rescale", true)? { Some(s.number("rescale_factor", 1.0 / 255.0)?) } else { None },
@@ -97,7 +98,27 @@ impl Processor {
                 Own::Patches => Some([s.side("patch_size", 16)?, s.side("max_num_patches", 256)?]),
                 _ => None,
             },
-        })
+        };
+        own.check_sizes()?;
+        s.check_keys(ty)?;
+        Ok(own)
+    }
+
+    /// Refuses inputs of more pixels than models take.
+    fn check_sizes(&self) -> Result<(), String> {
+        let padded = if let Padding::To(sides) = self.padding { Some(sides) } else { None };
+        let sizes = [
+            ("crop_size", self.crop),
+            ("pad_size", padded),
+            ("max_num_patches", self.patch.map(|[patch, most]| [patch * patch, most])),
+        ];
+        for (key, size) in sizes {
+            let pixels = size.map_or(Some(0), |[a, b]| a.checked_mul(b));
+            if pixels.is_none_or(|pixels| pixels > MAX_INPUT) {
+                return Err(format!("`{key}` makes inputs of more than {MAX_INPUT} pixels, which no model takes"));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -124,6 +145,21 @@ impl Settings<'_> {
         })
     }
 
+    /// Refuses settings that change pixels in a way that is not computed here.
+    fn check_keys(&self, ty: &Type) -> Result<(), String> {
+        let is_off = |key: &str| match key {
+            "do_flip_channel_order" => !ty.flips,
+            _ => OFF.contains(&key) || key.starts_with("do_") && !DOES.contains(&key),
+        };
+        match self.0.iter().find(|(key, value)| **value == true && is_off(key)) {
+            Some((key, _)) => Err(format!("`{key}` is true, which is not supported")),
+            None if ty.own != Own::Multiples && self.get("size_divisor").is_some() => {
+                Err(format!("`size_divisor` is not supported for the type {}", ty.name))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn boolean(&self, key: &str) -> Result<Option<bool>, String> {
         match self.get(key) {
             None => Ok(None),
@@ -134,7 +170,7 @@ impl Settings<'_> {
     fn number(&self, key: &str, default: f64) -> Result<f64, String> {
         match self.get(key) {
             None => Ok(default),
-            Some(value) => value.as_f64().ok_or_else(|| format!("`{key}` is {value}, and no number")),
+            Some(value) => single(value).ok_or_else(|| format!("`{key}` is {value}, and no number of float32")),
         }
     }
 
@@ -148,10 +184,10 @@ impl Settings<'_> {
         match self.get(key) {
             None => Ok(default),
             Some(Value::Array(list)) => {
-                let numbers: Option<Vec<f64>> = list.iter().map(Value::as_f64).collect();
+                let numbers: Option<Vec<f64>> = list.iter().map(single).collect();
                 numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| wrong(&Value::Array(list.clone())))
             }
-            Some(value) => value.as_f64().map(|number| [number; 3]).ok_or_else(|| wrong(value)),
+            Some(value) => single(value).map(|number| [number; 3]).ok_or_else(|| wrong(value)),
         }
     }
 
@@ -234,6 +270,11 @@ impl Settings<'_> {
             },
         }
     }
+}
+
+/// A number that float32 holds.
+fn single(value: &Value) -> Option<f64> {
+    value.as_f64().filter(|number| (*number as f32).is_finite())
 }
 
 /// A number of pixels.

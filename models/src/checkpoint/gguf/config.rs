@@ -9,6 +9,7 @@ use super::keys::{DESCRIPTIONS, IRRELEVANT, NEUTRAL, OTHER_TOKENS, TOKENIZER};
 use super::kind::Kind;
 use super::metadata::{Metadata, Value as Stored};
 use super::rope::rope_scaling;
+use crate::checkpoint::config::MAX_SIZE;
 
 /// What tensors say besides metadata.
 pub(crate) struct Tensors<'a> {
@@ -65,9 +66,9 @@ impl Conversion<'_> {
         }
     }
 
-    /// A size that is at least 1. In a list, all are the same.
+    /// A size from 1 to [`MAX_SIZE`]. In a list, all are the same.
     pub(crate) fn size(&self, key: &'static str) -> Result<Option<u64>, String> {
-        let wrong = || self.unexpected(key, "a number from 1 on");
+        let wrong = || self.unexpected(key, &format!("a number from 1 to {MAX_SIZE}"));
         let number = match self.get(key) {
             None => return Ok(None),
             Some(Stored::Integer(number)) => u64::try_from(*number).map_err(|_| wrong())?,
@@ -82,7 +83,7 @@ impl Conversion<'_> {
             }
             Some(_) => return Err(wrong()),
         };
-        if number == 0 { Err(wrong()) } else { Ok(Some(number)) }
+        if (1..=MAX_SIZE as u64).contains(&number) { Ok(Some(number)) } else { Err(wrong()) }
     }
 
     /// The same, where 0 says that there is none.
@@ -91,7 +92,7 @@ impl Conversion<'_> {
     }
 
     pub(crate) fn required(&self, key: &'static str) -> Result<u64, String> {
-        self.size(key)?.ok_or_else(|| self.unexpected(key, "a number from 1 on"))
+        self.size(key)?.ok_or_else(|| self.unexpected(key, &format!("a number from 1 to {MAX_SIZE}")))
     }
 
     /// A finite number.
@@ -269,7 +270,7 @@ pub(crate) fn decoder(c: &mut Conversion<'_>, form: &Form) -> Result<Sizes, Stri
 /// The same of a model whose configuration does not say the features of a head: the heads share those of the model.
 pub(crate) fn sizes_of_heads(c: &mut Conversion<'_>, form: &Form) -> Result<(), String> {
     let Sizes { hidden, heads, head, window, .. } = decoder(c, form)?;
-    if head * heads != hidden {
+    if head.checked_mul(heads) != Some(hidden) {
         return Err(
             c.unexpected("attention.key_length", &format!("{}, those of {hidden} that a head has", hidden / heads))
         );

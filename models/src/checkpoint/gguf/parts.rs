@@ -47,6 +47,10 @@ pub(crate) fn must_normalize(c: &Conversion<'_>, expected: bool) -> Result<(), S
 /// Sets `sliding_window` and, where the file says which layers have windows, `layer_types`.
 pub(crate) fn windows(c: &mut Conversion<'_>, window: Option<u64>, layers: u64) -> Result<(), String> {
     const PATTERN: &str = "attention.sliding_window_pattern";
+    const MOST: u64 = 1 << 16;
+    if layers > MOST {
+        return Err(c.unexpected("block_count", &format!("at most {MOST} layers")));
+    }
     c.set("sliding_window", window.map_or(Value::Null, |window| json!(window)));
     let wrong =
         |c: &Conversion<'_>| c.unexpected(PATTERN, &format!("a number from 1 on, or a list of {layers} booleans"));

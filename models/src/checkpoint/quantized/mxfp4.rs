@@ -8,6 +8,7 @@ use super::Dequantized;
 use super::layer::Layer;
 use super::settings::{Keys, Settings};
 use crate::ModelError;
+use crate::checkpoint::config::MAX_SIZE;
 
 /// The numbers, [experts, outputs, blocks, bytes of a block]; the first of two in a byte is in the lower bits.
 pub(super) const MARKER: &str = "_blocks";
@@ -36,6 +37,10 @@ pub(super) fn weight(layer: &mut Layer<'_>) -> Result<Dequantized, ModelError> {
             ),
         ));
     };
+    if [experts, outputs, blocks].iter().any(|size| !(1..=MAX_SIZE).contains(size)) {
+        let shape = packed.shape();
+        return Err(layer.error(MARKER, format!("the shape is {shape:?}, expected sizes from 1 to {MAX_SIZE}")));
+    }
     let scales =
         layer.shaped(SCALES, &[DType::U8, DType::F8E8M0], &[experts, outputs, blocks], "one for each block")?;
     let as_type = |of: &Weight, dtype: DType, shape: &[usize]| match of.as_stored() {

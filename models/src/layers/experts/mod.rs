@@ -9,7 +9,7 @@ use planish_ir::ValueId;
 use planish_ir::ops::{self, BinaryKind, Experts, Real, UnaryKind};
 
 use crate::ModelError;
-use crate::checkpoint::config::{Config, MAX_SIZE, Size};
+use crate::checkpoint::config::{Config, Size};
 use crate::layers::activation::Activation;
 use crate::layers::blocks::{Settings, feed_forward};
 use crate::layers::builder::Builder;
@@ -87,7 +87,7 @@ pub(crate) fn shared(
     default: usize,
     inner: Size,
 ) -> Result<Option<Size>, ModelError> {
-    let count = whole(config, key, default)?;
+    let count = config.whole(key, default)?;
     Ok((count > 0).then(|| times(Size::derived(count, key), inner)))
 }
 
@@ -316,7 +316,7 @@ pub(crate) fn dense_before(
     key: &'static str,
     default: usize,
 ) -> Result<Vec<bool>, ModelError> {
-    let first = whole(config, key, default)?;
+    let first = config.whole(key, default)?;
     Ok((0..s.layers.value).map(|layer| layer < first).collect())
 }
 
@@ -327,7 +327,7 @@ pub(crate) fn dense_listed(
     (first, default): (Option<&'static str>, usize),
 ) -> Result<Vec<bool>, ModelError> {
     let first = match first {
-        Some(key) => whole(config, key, default)?,
+        Some(key) => config.whole(key, default)?,
         None => default,
     };
     let names = ["dense", "sparse"];
@@ -350,10 +350,3 @@ const LISTED: &str = "mlp_only_layers";
 
 /// The configuration keys that [`dense_between`] reads.
 pub(crate) const DENSE_KEYS: &[&str] = &[STEP, LISTED];
-
-/// An integer from 0 to [`MAX_SIZE`].
-pub(crate) fn whole(config: &Config<'_>, key: &'static str, default: usize) -> Result<usize, ModelError> {
-    let Some(value) = config.get(key) else { return Ok(default) };
-    let number = value.as_u64().and_then(|number| usize::try_from(number).ok()).filter(|number| *number <= MAX_SIZE);
-    number.ok_or_else(|| config.unexpected(key, value, &format!("an integer from 0 to {MAX_SIZE}")))
-}
