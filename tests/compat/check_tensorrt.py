@@ -31,7 +31,7 @@ KNOWN = {
 }
 # Mixtures of experts with random weights, whose scores are close.
 ROUTED = {
-    "fp16": ("ernie4-5-moe", "gpt-oss", "olmoe", "phimoe", "qwen3-moe"),
+    "fp16": ("ernie4-5-moe", "olmoe", "qwen3-5-moe", "qwen3-moe"),
     "bf16": (
         "deepseek-v2", "deepseek-v3", "dots1", "ernie4-5-moe", "glm4-moe", "gpt-oss", "lfm2-moe", "llama4", "phimoe",
         "qwen2-moe", "qwen3-moe",

@@ -25,19 +25,17 @@ impl Chunks {
         self.layers.get(layer).copied().unwrap_or(false)
     }
 
-    /// What is added to scores, [batch_size, 1, sequence_length, keys]: 0, and the least number between tokens of two chunks. Texts
-    /// begin with the first token that the mask keeps, i64[batch_size, keys].
+    /// What is added to scores, [batch_size, 1, sequence_length, keys]: 0, and the least number between tokens of two chunks. Only
+    /// tokens that the mask, i64[batch_size, keys], keeps have places, so padding on either side changes nothing. (In the transformers
+    /// library padding after the first token has places too.)
     pub(crate) fn bias(&self, b: &mut Builder<'_>, attention_mask: ValueId) -> Result<ValueId, ModelError> {
         let at = |name: &str| format!("{MODULE}.{name}");
         let keys = b.graph.ty(attention_mask).shape[1].clone();
         let (rows, tokens, one) = (Dim::symbol(BATCH), Dim::symbol(SEQUENCE), Dim::constant(1));
         let kept = b.emit(CumSum { x: attention_mask, axis: 1 }, &at("kept"))?;
         let kept = b.emit(Cast { x: kept, to: DType::F32 }, &at("kept.numbers"))?;
-        // 1 from the first token that is kept on: padding after it has places too.
-        let begun = b.with_number(BinaryKind::Min, kept, 1.0, &at("begun"), self.size.key)?;
-        let begun = b.emit(CumSum { x: begun, axis: 1 }, &at("begun.count"))?;
         // The first token is the one at place 0.
-        let places = b.with_number(BinaryKind::Sub, begun, 1.0, &at("places"), self.size.key)?;
+        let places = b.with_number(BinaryKind::Sub, kept, 1.0, &at("places"), self.size.key)?;
         let x = b.with_number(BinaryKind::Div, places, self.size.value as f64, &at("div"), self.size.key)?;
         let chunk = b.emit(Unary { kind: UnaryKind::Floor, x }, &at("chunk"))?;
         let start = keys.checked_sub(&tokens).unwrap_or_default();
