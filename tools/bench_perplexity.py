@@ -54,7 +54,7 @@ def main() -> int:
             subprocess.run(
                 [args.planish, "compile", args.model, "-o", out, "--force", *words], check=True, stdout=subprocess.DEVNULL
             )
-            command = [args.planish, "evaluate", out, "--data", evaluation, "--window", "256", "--json"]
+            command = [args.planish, "evaluate", out, "--data", evaluation, "--window", "256", "--tokens", "1000000", "--json"]
             report = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
             perplexity, predictions = report["perplexity"], report["predictions"]
             ratio, agreement, cosine = perplexity["ratio"], predictions["top1_agreement"], predictions["mean_cosine"]
