@@ -3,7 +3,7 @@
 
     make_adapters.py GOLDENS OUT
 
-OUT/llama gets adapter_config.json and adapter_model.safetensors as peft saves them for GOLDENS/llama, and io.safetensors with
+OUT/llama, and OUT/llama-dora with magnitudes, get adapter_config.json and adapter_model.safetensors as peft saves them for GOLDENS/llama, and io.safetensors with
 `in.input_ids`, `in.attention_mask`, `in.position_ids` and `out.logits`. Needs torch, transformers==5.24.0, peft==0.21.2 and
 safetensors. The same versions give the same bytes: seeds are fixed.
 """
@@ -18,15 +18,25 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 
-def write(golden: Path, folder: Path) -> None:
-    torch.manual_seed(1)
-    config = LoraConfig(
+def plain() -> LoraConfig:
+    return LoraConfig(
         r=3, lora_alpha=5, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM", use_rslora=True,
         rank_pattern={"down_proj": 2}, alpha_pattern={"v_proj": 2},
     )  # fmt: skip
+
+
+def with_magnitudes() -> LoraConfig:
+    modules = ["q_proj", "down_proj", "embed_tokens"]
+    return LoraConfig(r=2, lora_alpha=3, target_modules=modules, task_type="CAUSAL_LM", use_dora=True)
+
+
+def write(golden: Path, folder: Path, config: LoraConfig) -> None:
+    torch.manual_seed(1)
     model = get_peft_model(AutoModelForCausalLM.from_pretrained(golden), config)
     for name, weight in model.named_parameters():
-        if "lora_" in name:
+        if "magnitude" in name:
+            weight.data *= 0.5 + torch.rand_like(weight)
+        elif "lora_" in name:
             weight.data = 0.3 * torch.randn_like(weight)
     model.save_pretrained(folder)
     # The name of the model, not the place where it was.
@@ -49,7 +59,8 @@ def main() -> None:
     parser.add_argument("goldens", type=Path)
     parser.add_argument("out", type=Path)
     args = parser.parse_args()
-    write(args.goldens / "llama", args.out / "llama")
+    for name, config in {"llama": plain(), "llama-dora": with_magnitudes()}.items():
+        write(args.goldens / "llama", args.out / name, config)
 
 
 if __name__ == "__main__":

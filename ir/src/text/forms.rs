@@ -29,6 +29,8 @@ named! {
         Gather = "gather",
         /// Elements times factors of their index along an axis.
         Scale = "scale",
+        /// One over the norms of slices of an axis.
+        InverseNorms = "inverse_norms",
         /// A matrix plus the product of two.
         PlusProduct = "plus_product",
         /// Codes of elements.
@@ -60,6 +62,7 @@ impl Form {
             Form::Transpose => r#"typed ", " integers"#,
             Form::Cast | Form::Reshape | Form::FlipSign | Form::Bytes => "typed",
             Form::Concat => r#""[" typed { ", " typed } "], " integer"#,
+            Form::InverseNorms => r#"typed ", " integer"#,
             Form::Pad => r#"typed ", " number"#,
             Form::Gather => r#"typed ", " integer ", " integers"#,
             Form::Scale => r#""[" typed ", " typed "], " integer"#,

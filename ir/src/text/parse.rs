@@ -181,6 +181,7 @@ fn typed_weight(text: &str, files: Files<'_>) -> Result<Weight, String> {
             let indices = list(indices)?.iter().map(|n| number(n)).collect::<Result<Vec<usize>, _>>()?;
             of(w)?.gather(number(axis)?, &indices)
         }
+        (Form::InverseNorms, [w, axis]) => of(w)?.inverse_norms(number(axis)?),
         (Form::FlipSign, [w]) => of(w)?.flip_sign(),
         (Form::Bytes, [w]) => of(w)?.as_bytes(&shape),
         (Form::Concat | Form::Quantize | Form::Dequantize | Form::Scale, [parts, axis, block @ ..])

@@ -81,6 +81,7 @@ fn expression(weight: &Weight) -> String {
         WeightExpr::FlipSign(of) => (Form::FlipSign, typed(of)),
         WeightExpr::Bytes(of) => (Form::Bytes, typed(of)),
         WeightExpr::Scale(parts, axis) => (Form::Scale, several(parts, axis)),
+        WeightExpr::InverseNorms(of, axis) => (Form::InverseNorms, format!("{}, {axis}", typed(of))),
         WeightExpr::PlusProduct(parts) => {
             (Form::PlusProduct, format!("[{}]", parts.iter().map(typed).collect::<Vec<_>>().join(", ")))
         }

@@ -80,6 +80,14 @@ impl Weight {
         })
     }
 
+    /// One over the Euclidean norm of each slice of `axis`, f32 [dimension `axis`]. `None` for types that are none of floats.
+    #[must_use]
+    pub fn inverse_norms(&self, axis: usize) -> Option<Self> {
+        let size = *self.shape().get(axis)?;
+        let norms = || Self::build(DType::F32, vec![size], WeightExpr::InverseNorms(self.clone(), axis));
+        self.dtype().is_float().then(norms)
+    }
+
     /// The codes of the signed type as those of the unsigned type of the same bits, and back: half of the range is added or
     /// subtracted. `None` for types other than integers of 2, 4 and 8 bits.
     #[must_use]
@@ -313,6 +321,19 @@ pub(super) fn scale(parts: &[Weight], axis: usize, sink: Sink<'_>) -> Result<(),
         runs.pieces(&numbers, |channel, piece| out.extend(piece.iter().map(|x| x * factors[channel])));
         convert::encode(of.dtype(), &out).chunks(CHUNK_BYTES).try_for_each(&mut *sink)
     })
+}
+
+/// Streams one over the norms of the slices of an axis, which are summed in f64.
+pub(super) fn inverse_norms(of: &Weight, axis: usize, sink: Sink<'_>) -> Result<(), WeightError> {
+    let mut squares = vec![0f64; of.shape()[axis]];
+    let mut runs = Runs::new(of.shape(), Channels::Axis(axis), squares.len());
+    of.stream(&mut |bytes| {
+        let numbers = convert::decode(of.dtype(), bytes, bytes.len() / of.dtype().size());
+        runs.pieces(&numbers, |channel, piece| squares[channel] += piece.iter().map(|x| x * x).sum::<f64>());
+        Ok(())
+    })?;
+    let inverse: Vec<f64> = squares.iter().map(|square| 1.0 / square.sqrt()).collect();
+    Ok(sink(&convert::encode(DType::F32, &inverse))?)
 }
 
 /// Streams the slices of an axis of `of` with these indices.

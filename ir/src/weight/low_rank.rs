@@ -77,6 +77,24 @@ mod tests {
     }
 
     #[test]
+    fn slices_over_their_norms_have_the_norm_1() {
+        let of = ramp(&[3, 4, 5], 0.5);
+        let numbers = of.read_numbers().unwrap();
+        for axis in 0..3 {
+            let inverse = of.inverse_norms(axis).unwrap();
+            assert_eq!(inverse.shape(), [of.shape()[axis]]);
+            let stride: usize = of.shape()[axis + 1..].iter().product();
+            for (index, found) in inverse.read_numbers().unwrap().iter().enumerate() {
+                let slice = numbers.iter().enumerate().filter(|(i, _)| i / stride % of.shape()[axis] == index);
+                let squares: f64 = slice.map(|(_, x)| x * x).sum();
+                assert!((found - 1.0 / squares.sqrt()).abs() < 1e-6, "{axis} {index}: {found}");
+            }
+        }
+        assert!(of.inverse_norms(3).is_none());
+        assert!(Weight::integers(&[1, 2]).inverse_norms(0).is_none());
+    }
+
+    #[test]
     fn other_shapes_and_types_are_refused() {
         let of = ramp(&[2, 3], 0.5);
         let codes = Weight::numbers(DType::I8, vec![2, 1], &[1.0, 2.0]).unwrap();

@@ -119,6 +119,8 @@ pub enum WeightExpr {
     /// A weight with each element times a factor by its index along an axis; see [`Weight::scale`]. The parts are the
     /// weight and the factors.
     Scale(Vec<Weight>, usize),
+    /// One over the Euclidean norm of each slice of an axis of another weight; see [`Weight::inverse_norms`].
+    InverseNorms(Weight, usize),
     /// A matrix plus a product of two; see [`Weight::plus_product`]. The parts are the matrix and the factors of the product.
     PlusProduct(Vec<Weight>),
     /// The slices of an axis of a weight with these indices, in this order.

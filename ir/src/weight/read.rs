@@ -109,6 +109,7 @@ impl Weight {
             WeightExpr::Fitted(parts, fit, part) => fit::stream(parts, *fit, *part, sink),
             WeightExpr::FlipSign(of) => codes::flip_sign(of, sink),
             WeightExpr::Scale(parts, axis) => codes::scale(parts, *axis, sink),
+            WeightExpr::InverseNorms(of, axis) => codes::inverse_norms(of, *axis, sink),
             WeightExpr::PlusProduct(parts) => low_rank::stream(parts, sink),
             WeightExpr::Gather(of, axis, indices) => codes::gather(of, *axis, indices, sink),
             WeightExpr::Unpack(parts, packing) => unpack::stream(parts, *packing, self.dtype(), sink),

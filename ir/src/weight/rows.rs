@@ -107,6 +107,7 @@ impl Weight {
                 let factors = if *axis == 0 { along(&parts[1])? } else { parts[1].clone() };
                 along(&parts[0])?.scale(*axis, &factors)
             }
+            WeightExpr::InverseNorms(of, axis) => (*axis == 0).then(|| along(of))??.inverse_norms(0),
             WeightExpr::PlusProduct(parts) => along(&parts[0])?.plus_product(&along(&parts[1])?, &parts[2]),
             WeightExpr::Unpack(parts, packing) => self.unpacked_rows(parts, *packing, [first, count], &shape),
         }

@@ -11,7 +11,7 @@ impl WeightExpr {
             Self::Transpose(of, _) | Self::Cast(of) | Self::Reshape(of) | Self::Pad(of, _) | Self::Gather(of, ..) => {
                 std::slice::from_ref(of)
             }
-            Self::FlipSign(of) | Self::Bytes(of) => std::slice::from_ref(of),
+            Self::FlipSign(of) | Self::Bytes(of) | Self::InverseNorms(of, _) => std::slice::from_ref(of),
             Self::Quantize(parts, _) | Self::Dequantize(parts, _) | Self::Fitted(parts, ..) => parts,
             Self::Concat(parts, _) | Self::Scale(parts, _) | Self::PlusProduct(parts) | Self::Unpack(parts, _) => parts,
         }
@@ -25,6 +25,7 @@ impl WeightExpr {
             Self::Stored(_) | Self::Inline(_) | Self::Uniform(_) | Self::Cast(_) => false,
             Self::Quantize(..) | Self::Dequantize(..) | Self::Scale(..) | Self::Fitted(..) => false,
             Self::FlipSign(_) | Self::Bytes(_) | Self::PlusProduct(_) | Self::Unpack(..) => false,
+            Self::InverseNorms(..) => false,
             Self::Transpose(..) | Self::Reshape(_) | Self::Concat(..) | Self::Pad(..) | Self::Gather(..) => true,
         }
     }
@@ -62,6 +63,7 @@ impl Weight {
                 let parts = parts.iter().map(f).collect::<Option<Vec<_>>>()?;
                 parts[0].scale(*axis, &parts[1])
             }
+            WeightExpr::InverseNorms(of, axis) => f(of)?.inverse_norms(*axis),
             WeightExpr::PlusProduct(parts) => {
                 let parts = parts.iter().map(f).collect::<Option<Vec<_>>>()?;
                 parts[0].plus_product(&parts[1], &parts[2])

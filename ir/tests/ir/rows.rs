@@ -81,6 +81,7 @@ fn stacks(source: &Arc<Noted>) -> Vec<(&'static str, Weight)> {
         ("fitted with zero points", fitted(unsigned)),
         ("scales of stacks", by_stack.dequantize(0, &scales, None).unwrap()),
         ("scales of columns", plain.quantize(DType::I8, 2, &by_column, None).unwrap().flip_sign().unwrap()),
+        ("times norms", plain.scale(0, &plain.inverse_norms(0).unwrap()).unwrap()),
         ("times factors", plain.scale(0, &scales).unwrap().scale(2, &by_column).unwrap()),
     ]
 }

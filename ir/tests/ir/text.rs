@@ -220,6 +220,7 @@ const EXPRESSIONS: &str = r#"graph "expressions" {
   weight @zeros = fitted_zero_points([uniform(1) : f32[2, 32], uniform(2) : f32[32]], u4, 16, half_quadratic) : u4[2, 2]
   weight @signed = flip_sign(dense([1, 255]) : u8[2]) : i8[2]
   weight @raw = bytes(uniform(1) : f32[2]) : u8[8]
+  weight @norms = inverse_norms(uniform(1) : f32[2, 3], 1) : f32[3]
   weight @sum = plus_product([uniform(1) : f32[2, 3], uniform(2) : f32[2, 1], uniform(3) : f32[1, 3]]) : f32[2, 3]
   weight @codes = unpack([dense([1, 255]) : u8[2]], words) : u4[4]
 }

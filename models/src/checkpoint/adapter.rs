@@ -1,6 +1,7 @@
 //! Adapters of low rank (Hu et al. 2021, arXiv:2106.09685) as the PEFT library stores them: a folder with adapter_config.json and
 //! adapter_model.safetensors. To the weight of a layer, [out, in], they add `lora_alpha / r * lora_B lora_A`, where `lora_A` is
-//! [r, in] and `lora_B` [out, r]; other tensors among theirs come in place of the model's.
+//! [r, in] and `lora_B` [out, r]; other tensors among theirs come in place of the model's. With magnitudes [out] (DoRA, Liu et al.
+//! 2024, arXiv:2402.09353), each row of the sum is divided by its norm and multiplied by its magnitude.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,9 @@ const AROUND: &str = "base_model.model.";
 const DOWN: [&str; 2] = [".lora_A.weight", ".lora_embedding_A"];
 const UP: [&str; 2] = [".lora_B.weight", ".lora_embedding_B"];
 
+/// What the names of the magnitudes of a layer's outputs end with, by the version of PEFT.
+const MAGNITUDE: [&str; 2] = [".lora_magnitude_vector", ".lora_magnitude_vector.weight"];
+
 /// What names of tensors have that PEFT keeps inside of a changed module, or of one that it saves whole.
 const INSIDE: [&str; 2] = [".base_layer.", ".modules_to_save."];
 
@@ -42,7 +46,6 @@ const OFF: &[&str] = &[
     "target_parameters",
     "trainable_token_indices",
     "use_bdlora",
-    "use_dora",
     "use_qalora",
 ];
 
@@ -54,6 +57,8 @@ const PLAIN_STARTS: [&str; 3] = ["gaussian", "eva", "orthogonal"];
 struct Change {
     down: String,
     up: String,
+    /// The norms that the rows of the sum get: [out].
+    magnitude: Option<String>,
     /// Whether they are those of a table, which has its tokens in rows.
     is_table: bool,
     factor: f64,
@@ -114,6 +119,7 @@ impl Adapter {
             return Err(ModelError::File { path: weights, message });
         }
         let file = WeightFile::open(&weights)?;
+        let has_magnitudes = config.get("use_dora").is_some_and(|value| value == true);
         let (mut changes, mut replaced) = (BTreeMap::new(), BTreeMap::new());
         for name in file.tensors().keys() {
             let wrong = |message: &str| ModelError::Tensor {
@@ -132,16 +138,27 @@ impl Adapter {
                 }
                 let rank = file.tensors()[name].shape.first().copied().unwrap_or_default();
                 let scale = scale(&config, module, rank).map_err(&bad)?;
-                let change = Change { down: name.clone(), up, is_table, factor: scale * weight };
+                let names = MAGNITUDE.map(|end| format!("{AROUND}{module}{end}"));
+                let magnitude = names.into_iter().find(|name| has_magnitudes && file.tensors().contains_key(name));
+                if has_magnitudes && magnitude.is_none() {
+                    return Err(wrong("`use_dora` is true, and the layer has no lora_magnitude_vector"));
+                }
+                let change = Change { down: name.clone(), up, magnitude, is_table, factor: scale * weight };
                 changes.insert(module.to_owned(), change);
             } else if let Some((module, end)) = half(UP) {
                 let down = format!("{AROUND}{module}{}", DOWN[usize::from(end == UP[1])]);
                 if !file.tensors().contains_key(&down) {
                     return Err(wrong(&format!("its other half, `{down}`, is missing")));
                 }
+            } else if let Some((module, _)) = half(MAGNITUDE).filter(|_| has_magnitudes) {
+                let is_changed = |end: &str| file.tensors().contains_key(&format!("{AROUND}{module}{end}"));
+                if !DOWN.into_iter().any(is_changed) {
+                    return Err(wrong("the layer has no narrow matrices beside its magnitudes"));
+                }
             } else if own.contains(".lora_") {
                 return Err(wrong(
-                    "it is none of lora_A, lora_B, lora_embedding_A and lora_embedding_B, which are supported",
+                    "it is none of lora_A, lora_B, lora_embedding_A and lora_embedding_B, which are supported, and of \
+                     lora_magnitude_vector of `use_dora`",
                 ));
             } else if !own.contains(ORIGINAL) {
                 let of_model = INSIDE.iter().fold(own.to_owned(), |own, part| own.replace(part, "."));
@@ -199,15 +216,35 @@ impl Adapter {
     /// Refuses a weight that is not for it.
     ///
     /// # Errors
-    /// When the weight is another than 1, and there is a whole tensor.
-    pub(crate) fn check_weight(&self) -> Result<(), ModelError> {
-        match self.whole().filter(|_| self.weight != 1.0) {
-            Some(name) => {
-                let message = format!(
-                    "it has the whole tensor `{name}`, which takes no factor but 1, and {} is asked for",
-                    self.weight
-                );
-                Err(self.error(&message))
+    /// When the weight is another than 1, and there is a whole tensor, or one of magnitudes.
+    fn check_weight(&self) -> Result<(), ModelError> {
+        let magnitude = || self.changes.values().find_map(|change| change.magnitude.as_deref());
+        let what = match (self.whole(), magnitude()) {
+            (Some(name), _) => format!("the whole tensor `{name}`, which takes"),
+            (None, Some(name)) => format!("magnitudes (DoRA) such as `{name}`, which take"),
+            (None, None) => return Ok(()),
+        };
+        if self.weight == 1.0 {
+            return Ok(());
+        }
+        Err(self.error(&format!("it has {what} no factor but 1, and {} is asked for", self.weight)))
+    }
+
+    /// Refuses an adapter that changes a layer of another one, where one of both has magnitudes: their sum has no meaning.
+    ///
+    /// # Errors
+    /// When there is such a layer.
+    fn check_beside(&self, other: &Self) -> Result<(), ModelError> {
+        let clash = |(module, change): &(&String, &Change)| {
+            let beside = other.changes.get(*module);
+            beside.is_some_and(|beside| change.magnitude.is_some() || beside.magnitude.is_some())
+        };
+        match self.changes.iter().find(clash) {
+            Some((module, _)) => {
+                let folder = other.folder.display();
+                Err(self.error(&format!(
+                    "it changes `{module}` as {folder} does, and magnitudes (DoRA) of a layer allow one adapter alone"
+                )))
             }
             None => Ok(()),
         }
@@ -243,17 +280,22 @@ impl Adapter {
     pub(crate) fn apply(&self, module: &str, weight: &Weight) -> Option<Result<Weight, ModelError>> {
         let change = self.changes.get(module)?;
         Some(self.changed(change, weight).ok_or_else(|| {
-            let shapes = [&change.up, &change.down].map(|name| format!("{:?}", self.file.tensors()[name].shape));
+            let shape = |name: &String| format!("{:?}", self.file.tensors()[name].shape);
+            let magnitude = change.magnitude.as_ref().map_or_else(String::new, |name| {
+                format!(" with magnitudes {}", shape(name))
+            });
             self.error(&format!(
-                "the product of matrices {} cannot be added to `{module}` {:?}: the sizes have to agree, and the numbers to be floats",
-                shapes.join(" and "),
+                "the product of matrices {} and {}{magnitude} cannot be added to `{module}` {:?}: the sizes have to agree, and the \
+                 numbers to be floats",
+                shape(&change.up),
+                shape(&change.down),
                 weight.shape()
             ))
         }))
     }
 
     fn changed(&self, change: &Change, weight: &Weight) -> Option<Weight> {
-        let (down, up) = (self.matrix(&change.down)?, self.matrix(&change.up)?);
+        let (down, up) = (self.tensor(&change.down, 2)?, self.tensor(&change.up, 2)?);
         let rank = *down.shape().first()?;
         let factors = Weight::numbers(DType::F32, vec![rank], &vec![change.factor; rank])?;
         let up = up.scale(1, &factors)?;
@@ -261,19 +303,26 @@ impl Adapter {
         // A square weight does not tell how it is stored.
         let is_out_in = [*up.shape().first()?, *down.shape().get(1)?] == [rows, columns];
         let is_in_out = change.is_table || !is_out_in || self.fan_in_fan_out && rows == columns;
-        match is_in_out {
-            true => weight.plus_product(&down.transpose(&[1, 0])?, &up.transpose(&[1, 0])?),
-            false => weight.plus_product(&up, &down),
-        }
+        let add = |to: &Weight| match is_in_out {
+            true => to.plus_product(&down.transpose(&[1, 0])?, &up.transpose(&[1, 0])?),
+            false => to.plus_product(&up, &down),
+        };
+        let Some(magnitude) = change.magnitude.as_ref().filter(|_| weight.dtype().is_float()) else {
+            return add(weight);
+        };
+        let axis = usize::from(is_in_out);
+        let sum = add(&weight.cast(DType::F32)?)?;
+        let factors = sum.inverse_norms(axis)?.scale(0, &self.tensor(magnitude, 1)?)?;
+        sum.scale(axis, &factors)?.cast(weight.dtype())
     }
 
-    /// A matrix of the file in float32.
-    fn matrix(&self, name: &str) -> Option<Weight> {
+    /// A tensor of the file in float32, of so many dimensions.
+    fn tensor(&self, name: &str, rank: usize) -> Option<Weight> {
         let tensor = self.file.tensors().get(name)?;
         let dtype = tensor.element_type().filter(|dtype| dtype.is_float())?;
         let source: Arc<dyn WeightSource> = Arc::<WeightFile>::clone(&self.file);
         let range = StoredRange { source, offset: tensor.offset };
-        Weight::stored(dtype, tensor.shape.clone(), range).filter(|w| w.shape().len() == 2)?.cast(DType::F32)
+        Weight::stored(dtype, tensor.shape.clone(), range).filter(|w| w.shape().len() == rank)?.cast(DType::F32)
     }
 }
 
@@ -285,6 +334,7 @@ impl Checkpoint {
     pub fn add_adapter(&mut self, folder: &Path, weight: f64) -> Result<(), ModelError> {
         let adapter = Adapter::open(folder, weight)?;
         adapter.check_weight()?;
+        self.adapters.iter().try_for_each(|other| adapter.check_beside(other))?;
         if let (Some((name, _)), true) = (adapter.replaced().first_key_value(), self.gguf.is_some()) {
             let message = format!("it has the whole tensor `{name}`, and no tensor of a GGUF file is replaced");
             return Err(adapter.error(&message));

@@ -95,8 +95,12 @@ fn products_are_added_to_weights() {
 
 /// What peft wrote, next to what it computes.
 #[test]
-fn an_adapter_of_peft_gives_its_logits() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/adapters/llama");
+fn adapters_of_peft_give_its_logits() {
+    ["llama", "llama-dora"].into_iter().for_each(gives_the_logits_of_peft);
+}
+
+fn gives_the_logits_of_peft(name: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/adapters").join(name);
     let graph = &with("llama", &[(&folder, 1.0)]).unwrap().parts.remove(0).graph;
     let io = fs::read(folder.join("io.safetensors")).unwrap();
     let io = SafeTensors::deserialize(&io).unwrap();
@@ -139,6 +143,51 @@ fn layers_that_are_stored_the_other_way_are_found() {
     }
 }
 
+/// An adapter with magnitudes, of so many outputs, of the module of a single layer.
+fn with_magnitudes(module: &str, [rows, columns]: [usize; 2], magnitudes: usize, config: &Value) -> TempDir {
+    let name = format!("{module}.lora_magnitude_vector.weight");
+    adapter(config.clone(), &[(module, rows, columns, 2)], &[(&name, &[magnitudes])])
+}
+
+/// DoRA of a layer that is stored [in, out]: each column of the sum has the norm that the adapter says.
+#[test]
+fn magnitudes_are_the_norms_of_the_sum() {
+    const NAME: &str = "transformer.h.0.mlp.c_fc.weight";
+    let (before, shape) = tensor(&load(&Checkpoint::open(&golden("gpt2")).unwrap(), STRICT).unwrap(), NAME);
+    let [columns, rows] = shape[..] else { panic!("{shape:?}") };
+    let config = json!({"use_dora": true, "fan_in_fan_out": true});
+    let folder = with_magnitudes("transformer.h.0.mlp.c_fc", [rows, columns], rows, &config);
+    let (after, _) = tensor(&with("gpt2", &[(folder.path(), 1.0)]).unwrap(), NAME);
+    let (change, magnitudes) = (product(rows, columns, 2, 1.5), numbers(1, rows, 3));
+    let sum: Vec<f64> = (0..before.len()).map(|at| before[at] + change[at % rows * columns + at / rows]).collect();
+    let norm = |row: usize| sum.iter().skip(row).step_by(rows).map(|x| x * x).sum::<f64>().sqrt();
+    let norms: Vec<f64> = (0..rows).map(norm).collect();
+    let wanted: Vec<f64> = sum.iter().enumerate().map(|(at, x)| magnitudes[at % rows] * x / norms[at % rows]).collect();
+    close(&after, &wanted, |_| 0.0);
+}
+
+#[test]
+fn magnitudes_that_do_not_fit_are_refused() {
+    const MODULE: &str = "model.layers.0.self_attn.q_proj";
+    let config = json!({"use_dora": true});
+    let error = |adapters: &[(&Path, f64)]| with("llama", adapters).err().expect("it is refused").to_string();
+    let dora = with_magnitudes(MODULE, [64, 64], 64, &config);
+    assert!(with("llama", &[(dora.path(), 1.0)]).is_ok());
+    assert_says(&error(&[(dora.path(), 0.5)]), &["magnitudes (DoRA)", "take no factor but 1, and 0.5 is asked for"]);
+    let plain = adapter(json!({}), &[(MODULE, 64, 64, 2)], &[]);
+    for pair in [[dora.path(), plain.path()], [plain.path(), dora.path()]] {
+        assert_says(&error(&pair.map(|path| (path, 1.0))), &[MODULE, "magnitudes (DoRA) of a layer allow one adapter"]);
+    }
+    let short = with_magnitudes(MODULE, [64, 64], 63, &config);
+    assert_says(&error(&[(short.path(), 1.0)]), &["with magnitudes [63]", MODULE]);
+    let unsaid = with_magnitudes(MODULE, [64, 64], 64, &json!({}));
+    assert_says(&error(&[(unsaid.path(), 1.0)]), &["lora_magnitude_vector of `use_dora`"]);
+    let name = format!("{MODULE}.lora_magnitude_vector");
+    let alone = adapter(config, &[("model.layers.1.self_attn.q_proj", 64, 64, 2)], &[(&name, &[64])]);
+    let said = error(&[(alone.path(), 1.0)]);
+    assert!(said.contains("no narrow matrices") || said.contains("has no lora_magnitude_vector"), "{said}");
+}
+
 #[test]
 fn whole_tensors_come_in_place_of_the_models() {
     let whole: [(&str, &[usize]); 3] =
@@ -177,7 +226,7 @@ fn adapters_of_other_models_and_kinds_are_refused() {
     let whole = adapter(json!({}), &[], &[("score.bias", &[3])]);
     assert_says(&error(&whole), &["`score.bias`", "the adapter replaces this tensor, but the graph does not have it"]);
     for (config, parts) in [
-        (json!({"use_dora": true}), ["`use_dora` is true", "not supported"]),
+        (json!({"use_dora": true}), ["`use_dora` is true", "has no lora_magnitude_vector"]),
         (
             json!({"init_lora_weights": "pissa_niter_4"}),
             ["`init_lora_weights` is \"pissa_niter_4\"", "path_initial_model"],
