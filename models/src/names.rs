@@ -44,6 +44,8 @@ pub(crate) const START_LOGITS: Named<OutputRole> = ("start_logits", OutputRole::
 pub(crate) const END_LOGITS: Named<OutputRole> = ("end_logits", OutputRole::EndLogits);
 pub(crate) const HIDDEN: Named<OutputRole> = ("last_hidden_state", OutputRole::HiddenStates);
 pub(crate) const POOLED: Named<OutputRole> = ("pooler_output", OutputRole::Pooled);
+pub(crate) const PRED_BOXES: Named<OutputRole> = ("pred_boxes", OutputRole::Boxes);
+pub(crate) const PRED_MASKS: Named<OutputRole> = ("pred_masks", OutputRole::Masks);
 pub(crate) const TOKENS: Named<OutputRole> = ("token_embeddings", OutputRole::TokenEmbeddings);
 /// As FlagEmbedding names what BGE-M3 gives.
 pub(crate) const SPARSE: Named<OutputRole> = ("sparse_vecs", OutputRole::TokenWeights);
@@ -201,7 +203,7 @@ pub const DECODER_INPUT_IDS: &str = "decoder_input_ids";
 /// What the output of a role is called; absent where no model here has one.
 #[must_use]
 pub fn output(role: OutputRole) -> Option<&'static str> {
-    let all = [LOGITS, START_LOGITS, END_LOGITS, HIDDEN, POOLED, TOKENS, SENTENCE, SPARSE];
+    let all = [LOGITS, START_LOGITS, END_LOGITS, HIDDEN, POOLED, TOKENS, SENTENCE, SPARSE, PRED_BOXES, PRED_MASKS];
     all.iter().find(|(_, other)| *other == role).map(|(name, _)| *name)
 }
 

@@ -71,6 +71,11 @@ tasks! {
     ImageClassification = "image-classification", synonyms [], classes ["ForImageClassification", "ForImageClassificationWithTeacher"];
     /// `logits` [batch_size, labels, height, width] of the places of an image, which may be fewer than its pixels.
     SemanticSegmentation = "semantic-segmentation", synonyms [], classes ["ForSemanticSegmentation"];
+    /// `logits` [batch_size, objects, labels] and `pred_boxes` [batch_size, objects, 4]: center, width and height of each object, as
+    /// parts of the image. The last of the labels may be that of no object.
+    ObjectDetection = "object-detection", synonyms [], classes ["ForObjectDetection"];
+    /// The same, and `pred_masks` [batch_size, objects, height, width] of the places of an image, which are fewer than its pixels.
+    ImageSegmentation = "image-segmentation", synonyms [], classes ["ForSegmentation"];
 }
 
 impl Task {
@@ -103,6 +108,8 @@ impl Task {
             | Task::Text2TextGeneration
             | Task::ImageClassification
             | Task::SemanticSegmentation => &[OutputRole::Logits],
+            Task::ObjectDetection => &[OutputRole::Logits, OutputRole::Boxes],
+            Task::ImageSegmentation => &[OutputRole::Logits, OutputRole::Boxes, OutputRole::Masks],
         }
     }
 

@@ -1,8 +1,9 @@
 //! Pictures as data: files of pictures become the inputs that a model takes.
 //!
 //! [`Picture`] decodes, [`Picture::resize`] computes what Pillow computes, and [`Processor`] follows the preprocessor_config.json of
-//! a checkpoint.
+//! a checkpoint. What a model says of a picture is drawn on it ([`Picture::frame`], [`Picture::tint`]).
 
+mod draw;
 mod picture;
 mod processor;
 mod resize;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 
 use planish_files::FileError;
 
+pub use draw::{Colour, colour_of, gray_png, gray_png_of_bytes};
 pub use picture::{ENDINGS, MAX_PIXELS, Picture, is_picture};
 pub use processor::{FILES, Pixels, Prepared, Processor};
 pub use resize::Filter;

@@ -31,10 +31,10 @@ pub fn is_picture(path: &Path) -> bool {
 /// A picture in RGB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
-    width: usize,
-    height: usize,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
     /// [height, width, 3].
-    pixels: Vec<u8>,
+    pub(crate) pixels: Vec<u8>,
 }
 
 impl Picture {

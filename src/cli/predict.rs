@@ -41,7 +41,8 @@ use super::{RunOn, Usage, note, overwrites, print_json, warn};
 /// which text.
 ///
 /// Pictures: `label`, `score` and `scores` of image-classification; `embedding` of feature-extraction: pooler_output if the graph
-/// gives it. preprocessor_config.json of the artifact says how pictures become inputs. `id` is the path of the picture below the
+/// gives it; `objects` of object-detection, each with label, score and box, whose xmin, ymin, xmax and ymax are pixels of the
+/// picture; `segments` of semantic-segmentation: the labels that pixels have, with their number. preprocessor_config.json of the artifact says how pictures become inputs. `id` is the path of the picture below the
 /// folder.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -82,6 +83,13 @@ pub(super) struct Arguments {
     /// The number of tokens for each masked one [default: 5]
     #[arg(long, value_name = "N")]
     top: Option<NonZeroUsize>,
+    /// The score above which an object in a picture counts [default: 0.5]
+    #[arg(long, value_name = "SCORE")]
+    threshold: Option<f32>,
+    /// A folder for pictures with what is predicted drawn on them, NAME.png for each picture: boxes with labels and scores, or the
+    /// colours of segments and, in NAME.classes.png, the number of the class of each pixel
+    #[arg(long, value_name = "DIR")]
+    draw: Option<PathBuf>,
     #[command(flatten)]
     threads: ThreadArguments,
     /// Print JSON about the run: texts, tokens, seconds. Needs -o FILE
@@ -112,6 +120,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         batch_tokens: arguments.batch_tokens,
         prompt: arguments.prompt_name,
         top: arguments.top,
+        threshold: arguments.threshold,
+        draw: arguments.draw,
         threads,
         settings,
     };

@@ -75,7 +75,6 @@ fn other_tasks_are_refused() {
     for (model, part) in [
         ("gpt2", "generates text: planish generate"),
         ("t5", "has an encoder and decoders, which generate text: planish generate"),
-        ("segformer", "labels the places of images"),
     ] {
         let (_folder, out) = artifact(model);
         run(&out, &data, &[]).exits(2, &[part]);

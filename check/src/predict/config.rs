@@ -64,6 +64,13 @@ impl Config {
         self.settings.get("id2label").and_then(Value::as_object).map(serde_json::Map::len)
     }
 
+    /// The most pairs of object and label that a detector without a class for no object gives: 100 of the first ones, and
+    /// otherwise as many as objects, which is nothing here.
+    pub(super) fn most_objects(&self) -> Option<usize> {
+        let kind = self.settings.get("model_type").and_then(Value::as_str)?;
+        ["conditional_detr", "deformable_detr"].contains(&kind).then_some(100)
+    }
+
     /// Whether several labels of a text may be true.
     pub(super) fn is_multi_label(&self) -> bool {
         self.problem_type() == Some("multi_label_classification")

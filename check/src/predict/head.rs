@@ -14,15 +14,22 @@ use planish_data::tokenizer::{TextTokenizer, class_token, mask_token};
 use planish_ir::{InputRole, OutputRole};
 use planish_models::Task;
 
-use super::Unfit;
 use super::config::{Activation, Config};
+use super::objects::Scoring;
 use super::sink::OutputForm;
+use super::{PredictOptions, Unfit};
 
 /// How many tokens are given for each masked one unless told otherwise.
 const CANDIDATES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4);
 
 /// The tokens of a vocabulary whose size is not known: those of the largest usual ones.
 const MOST_VOCABULARY: usize = 1 << 18;
+
+/// The score above which an object counts unless told otherwise, as in the transformers library.
+const THRESHOLD: f32 = 0.5;
+
+/// How many labels there are where none has a name, as in the transformers library.
+const USUAL_LABELS: usize = 2;
 
 /// The names of the texts of pairs, the likeliest first.
 const PAIRS: [[&str; 2]; 6] = [
@@ -50,6 +57,10 @@ pub(super) enum Head {
     Tokens { output: String, labels: Rc<[String]> },
     /// The answer to a question.
     Answer { start: String, end: String },
+    /// Objects in pictures with their boxes.
+    Objects { logits: String, boxes: String, labels: Rc<[String]>, scoring: Scoring, threshold: f32 },
+    /// The label of each pixel of pictures.
+    Segments { output: String, labels: Rc<[String]> },
     /// The tokens in place of masks, of a vocabulary of so many; `usize::MAX` where that is not known.
     Masks { output: String, vocabulary: usize, top: NonZeroUsize },
 }
@@ -62,7 +73,7 @@ impl Head {
     pub(super) fn of(
         artifact: &Artifact,
         settings: &SentenceSettings,
-        most: Option<NonZeroUsize>,
+        options: &PredictOptions,
         warn: &mut dyn FnMut(&str),
     ) -> Result<Self> {
         let (folder, task) = (artifact.folder.display(), artifact.manifest.task);
@@ -76,6 +87,7 @@ impl Head {
             let output = of(role).map(|output| output.value.name.clone());
             output.with_context(|| format!("{folder} has no output with the role {role}, which its task has"))
         };
+        let most = options.top;
         if most.is_some() && task != Some(Task::FillMask) {
             bail!(Unfit(format!("--top is for masked tokens, and {folder} fills none")));
         }
@@ -149,8 +161,24 @@ impl Head {
                 "{folder} chooses one of several texts, and a prediction is of one text or a pair; `planish run` takes ids as a \
                  tensor"
             ))),
-            Task::SemanticSegmentation => bail!(Unfit(format!(
-                "{folder} labels the places of images, and there are no predictions of that; `planish run` takes pixels as a tensor"
+            Task::ObjectDetection => {
+                let (logits, boxes) = (named(OutputRole::Logits)?, named(OutputRole::Boxes)?);
+                let classes = last_size(of(OutputRole::Logits));
+                let classes =
+                    classes.with_context(|| format!("`{logits}` of {folder} does not say how many labels it has"))?;
+                let count = config.label_count().unwrap_or(USUAL_LABELS);
+                let scoring = Scoring::of(classes, count, config.most_objects()).with_context(|| folder.to_string())?;
+                let (labels, threshold) = (config.labels(count), options.threshold.unwrap_or(THRESHOLD));
+                Ok(Self::Objects { logits, boxes, labels, scoring, threshold })
+            }
+            Task::SemanticSegmentation => {
+                let count = of(OutputRole::Logits).and_then(|logits| logits.value.dims().get(1)?.as_constant());
+                let count = count.and_then(|count| usize::try_from(count).ok()).or(config.label_count());
+                let count = count.with_context(|| format!("{folder} does not say how many labels it has"))?;
+                Ok(Self::Segments { output: named(OutputRole::Logits)?, labels: config.labels(count) })
+            }
+            Task::ImageSegmentation => bail!(Unfit(format!(
+                "{folder} gives masks of objects, and there are no predictions of that; `planish run` gives its outputs"
             ))),
         }
     }
@@ -164,6 +192,8 @@ impl Head {
             Self::Tokens { .. } => "tokens",
             Self::Answer { .. } => "answer",
             Self::Masks { .. } => "masks",
+            Self::Objects { .. } => "objects",
+            Self::Segments { .. } => "segments",
         }
     }
 
@@ -183,6 +213,11 @@ impl Head {
     /// Whether vectors are predicted.
     pub(super) fn embeds(&self) -> bool {
         matches!(self, Self::Embedding { .. })
+    }
+
+    /// Whether predictions can be drawn on pictures.
+    pub(super) fn draws(&self) -> bool {
+        matches!(self, Self::Objects { .. } | Self::Segments { .. })
     }
 
     /// Whether vectors of tokens are pooled here.
@@ -208,7 +243,9 @@ impl Head {
             | Self::Score { output, .. }
             | Self::Class { output, .. }
             | Self::Tokens { output, .. }
+            | Self::Segments { output, .. }
             | Self::Masks { output, .. } => vec![output],
+            Self::Objects { logits, boxes, .. } => vec![logits, boxes],
             Self::Answer { start, end } => vec![start, end],
         }
     }
@@ -231,7 +268,12 @@ impl Head {
         let size = match self {
             Self::Masks { vocabulary, .. } => (*vocabulary).min(MOST_VOCABULARY),
             Self::Embedding { size, .. } => *size,
-            Self::Score { .. } | Self::Class { .. } | Self::Tokens { .. } | Self::Answer { .. } => return count,
+            Self::Score { .. }
+            | Self::Class { .. }
+            | Self::Tokens { .. }
+            | Self::Answer { .. }
+            | Self::Objects { .. }
+            | Self::Segments { .. } => return count,
         };
         let most = bytes / size.saturating_mul(size_of::<f32>()).max(1);
         count.min(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))

@@ -4,9 +4,12 @@
 
 mod characters;
 mod config;
+mod draw;
 mod head;
+mod objects;
 mod outcome;
 mod read;
+mod segments;
 mod sink;
 mod span;
 mod turns;
@@ -31,6 +34,7 @@ use planish_runtimes::{RuntimeValue, Session, SessionOptions};
 use serde::Serialize;
 
 use crate::positions::TextNames;
+use draw::Drawings;
 use head::Head;
 use outcome::Outcome;
 use read::Batch;
@@ -67,6 +71,10 @@ pub struct PredictOptions {
     pub prompt: Option<String>,
     /// How many tokens are given for each masked one.
     pub top: Option<NonZeroUsize>,
+    /// The score above which an object in a picture counts; where absent 0.5.
+    pub threshold: Option<f32>,
+    /// The folder that gets pictures with what was predicted drawn on them.
+    pub draw: Option<PathBuf>,
     /// Threads of the runtime; 0 leaves the number to it.
     pub threads: usize,
     /// How runtimes are found.
@@ -102,7 +110,7 @@ pub struct Predicted {
     pub data: PathBuf,
     /// The file that was written; absent where lines went elsewhere.
     pub output: Option<PathBuf>,
-    /// What a prediction is: `embedding`, `score`, `label`, `tokens`, `answer` or `masks`.
+    /// What a prediction is: `embedding`, `score`, `label`, `tokens`, `answer`, `masks`, `objects` or `segments`.
     pub prediction: &'static str,
     /// The runtime.
     pub runtime: &'static str,
@@ -140,7 +148,7 @@ pub fn predict(
     observer: &dyn PredictObserver,
 ) -> Result<Predicted> {
     let settings = SentenceSettings::read(&artifact.folder)?;
-    let head = Head::of(artifact, &settings, options.top, &mut |text| observer.warning(text))?;
+    let head = Head::of(artifact, &settings, options, &mut |text| observer.warning(text))?;
     if let Output::File(path, form) = &output {
         head.check_output(*form, path)?;
     }
@@ -156,6 +164,7 @@ pub fn predict(
     if let Some((option, _)) = of_texts.iter().find(|(_, is_given)| *is_given && is_of_pictures) {
         bail!(Unfit(format!("{option} is for texts, and {} takes pictures", artifact.folder.display())));
     }
+    refuse_of_pictures(&head, options, artifact)?;
     let prompt = match (&options.prompt, head.takes_prompt()) {
         _ if is_of_pictures => String::new(),
         (name, true) => settings.prompt(name.as_deref()).map_err(unfit)?.to_owned(),
@@ -211,6 +220,7 @@ pub fn predict(
         is_left: chunks.is_left(),
         tokenizer: chunks.tokenizer(),
         marked,
+        drawings: options.draw.as_ref().map(|folder| Drawings::new(folder, data)).transpose()?,
         sink: Sink::new(output),
         figures: Figures::default(),
         progress: &progress,
@@ -238,6 +248,18 @@ pub fn predict(
         seconds,
         texts_per_second: figures.texts as f64 / seconds.max(f64::MIN_POSITIVE),
     })
+}
+
+/// Refuses options of pictures where the predictions are others.
+fn refuse_of_pictures(head: &Head, options: &PredictOptions, artifact: &Artifact) -> Result<()> {
+    let (folder, name) = (artifact.folder.display(), head.name());
+    if options.threshold.is_some() && !matches!(head, Head::Objects { .. }) {
+        bail!(Unfit(format!("--threshold is for objects in pictures, and {folder} predicts {name}")));
+    }
+    if options.draw.is_some() && !head.draws() {
+        bail!(Unfit(format!("--draw is for objects and segments of pictures, and {folder} predicts {name}")));
+    }
+    Ok(())
 }
 
 /// The most tokens of a batch where nobody says it.
@@ -276,6 +298,8 @@ struct Run<'a, 'o> {
     tokenizer: Option<&'a TextTokenizer>,
     /// The id of the token that predictions look for.
     marked: Option<i64>,
+    /// The folder of drawings.
+    drawings: Option<Drawings>,
     sink: Sink<'o>,
     figures: Figures,
     progress: &'a dyn Fn(u64),
@@ -331,7 +355,14 @@ impl Run<'_, '_> {
         let positions = self.head.pools().then(|| self.names.positions(&batch.inputs)).flatten();
         let texts: Vec<_> = batch.rows.iter().map(|row| &chunk.samples[*row]).collect();
         let (is_left, tokenizer, marked) = (self.is_left, self.tokenizer, self.marked);
-        self.head.read(&tensors, &Batch { texts, positions, is_left, tokenizer, marked })
+        let mut outcomes = self.head.read(&tensors, &Batch { texts, positions, is_left, tokenizer, marked })?;
+        for (row, outcome) in batch.rows.iter().zip(&mut outcomes) {
+            if let Some((drawings, picture)) = self.drawings.as_ref().zip(chunk.samples[*row].picture.as_ref()) {
+                drawings.draw(picture, outcome)?;
+            }
+            outcome.forget_map();
+        }
+        Ok(outcomes)
     }
 }
 

@@ -4,6 +4,8 @@ use std::rc::Rc;
 
 use serde::{Serialize, Serializer};
 
+use super::objects::Object;
+use super::segments::{ClassMap, Segment};
 use crate::evaluate::metrics::log_probabilities;
 
 /// What is predicted of a text. Its members are those of its line.
@@ -52,6 +54,19 @@ pub(super) enum Outcome {
     Masks {
         /// Each masked token.
         masks: Vec<Mask>,
+    },
+    /// Of a picture of objects.
+    Objects {
+        /// Those that were found.
+        objects: Vec<Object>,
+    },
+    /// Of a picture of places with labels.
+    Segments {
+        /// The labels that pixels have, in the order of their numbers.
+        segments: Vec<Segment>,
+        /// The class of each pixel.
+        #[serde(skip)]
+        map: Option<ClassMap>,
     },
     /// Nothing, because a number that it is made of is not finite.
     NotFinite,
@@ -114,6 +129,13 @@ pub(super) struct Candidate {
 }
 
 impl Outcome {
+    /// Leaves out the class of each pixel, which is drawn and not written.
+    pub(super) fn forget_map(&mut self) {
+        if let Self::Segments { map, .. } = self {
+            *map = None;
+        }
+    }
+
     /// Whether all of its numbers are finite.
     pub(super) fn is_finite(&self) -> bool {
         match self {
@@ -121,6 +143,11 @@ impl Outcome {
             Self::Score { score } | Self::Answer { score, .. } => score.is_finite(),
             Self::Class { scores, .. } => scores.scores.iter().all(|score| score.is_finite()),
             Self::Tokens { tokens } => tokens.iter().all(|token| token.score.is_finite()),
+            Self::Objects { objects } => {
+                let numbers = |of: &Object| of.sides.in_order().into_iter().chain([of.score]).collect::<Vec<f32>>();
+                objects.iter().flat_map(numbers).all(f32::is_finite)
+            }
+            Self::Segments { .. } => true,
             Self::NotFinite => false,
             Self::Masks { masks } => masks.iter().flat_map(|mask| &mask.tokens).all(|token| token.score.is_finite()),
         }

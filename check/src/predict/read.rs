@@ -12,7 +12,9 @@ use planish_eval::Tensor;
 use super::characters::Characters;
 use super::config::Activation;
 use super::head::Head;
+use super::objects::objects;
 use super::outcome::{Candidate, LabelledToken, Mask, Outcome, Scores, sigmoid, softmax};
+use super::segments::segments;
 use super::span::{self, Part};
 use crate::evaluate::metrics::{normalized, top};
 use crate::pooling::pool;
@@ -39,6 +41,11 @@ impl Batch<'_> {
     /// The texts, of which everything is kept.
     fn kept(&self) -> Result<Vec<&KeptText>> {
         self.texts.iter().map(|text| text.kept.as_ref().context("a text was not kept")).collect()
+    }
+
+    /// Height and width of the picture that a sample is.
+    pub(super) fn size(&self, sample: &ReadSample) -> Result<[usize; 2]> {
+        Ok(sample.picture.as_ref().context("a prediction of a picture is asked for a text")?.size)
     }
 
     /// The position of the first token of a text among those of its row.
@@ -80,6 +87,11 @@ impl Head {
                 let [start, end] = outputs else { bail!("there are no scores of two kinds") };
                 answers(start, end, batch)
             }
+            Self::Objects { labels, scoring, threshold, .. } => {
+                let [logits, boxes] = outputs else { bail!("there are no logits and boxes") };
+                objects([logits, boxes], (labels, *scoring, *threshold), batch)
+            }
+            Self::Segments { labels, .. } => segments(first, labels, batch),
             Self::Masks { vocabulary, top, .. } => masks(first, (*vocabulary, *top), batch),
         }
     }
@@ -265,7 +277,7 @@ mod tests {
         let (ids, words) = (vec![1, 2, 3], vec![None, Some(0), Some(0)]);
         let pair = Text::Pair("\u{e9}t\u{e9} chaud".into(), "b".to_owned());
         let kept = KeptText { text: pair, ids, spans: vec![None, span(0, 3, 9), span(1, 0, 1)], words };
-        let text = ReadSample { id: None, document: None, tokens: 3, is_cut: false, kept: Some(kept) };
+        let text = ReadSample { id: None, document: None, tokens: 3, is_cut: false, kept: Some(kept), picture: None };
         let folder = tempfile::tempdir().unwrap();
         let tokenizer =
             r#"{"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {}, "unk_token": ""}}"#;

@@ -4,7 +4,7 @@ mod pictures;
 mod texts;
 
 use std::borrow::Cow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::chain::Chain;
@@ -36,6 +36,19 @@ pub struct ReadSample {
     pub is_cut: bool,
     /// What is kept of it.
     pub kept: Option<KeptText>,
+    /// The picture that it is; absent of a text.
+    pub picture: Option<ReadPicture>,
+}
+
+/// A picture that was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReadPicture {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its path below the folder that was named, or in the list.
+    pub name: String,
+    /// Its height and width in pixels, upright.
+    pub size: [usize; 2],
 }
 
 /// A text, and its tokens.
@@ -72,8 +85,8 @@ pub struct Chunk {
 }
 
 impl ReadSample {
-    fn of_picture(id: Value) -> Self {
-        Self { id: Some(id), document: None, tokens: 0, is_cut: false, kept: None }
+    fn of_picture(id: Value, picture: ReadPicture) -> Self {
+        Self { id: Some(id), document: None, tokens: 0, is_cut: false, kept: None, picture: Some(picture) }
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use planish_artifact::chain::Chain;
 use rayon::ThreadPoolBuilder;
 
-use super::{Chunk, ReadSample, SampleBatch};
+use super::{Chunk, ReadPicture, ReadSample, SampleBatch};
 use crate::pictures::{PictureFiles, PictureInputs, PictureSource, Pictures, Read};
 use crate::texts::TextFile;
 use crate::{DataOptions, fixed_batch};
@@ -78,7 +78,11 @@ impl<'a> PictureChunks<'a> {
 
     /// Pictures next to each other that have one size are run together.
     fn chunk(&self, of: &Pictures<'_>, first: usize, read: Vec<Read>, rows: usize, is_fixed: bool) -> Result<Chunk> {
-        let sample = |(_, named): &Read| ReadSample::of_picture(named.id.clone());
+        let sample = |(picture, named): &Read| {
+            let file = &named.file;
+            let read = ReadPicture { path: file.path.clone(), name: file.name.clone(), size: picture.original() };
+            ReadSample::of_picture(named.id.clone(), read)
+        };
         let samples = read.iter().map(sample).collect();
         let mut batches = Vec::new();
         let mut at = 0;

@@ -214,7 +214,7 @@ impl TextChunks<'_> {
         let Piece { ids, spans, words, cut, .. } = piece;
         let tokens = ids.len();
         let kept = self.options.keeps_texts.then_some(KeptText { text, ids, spans, words });
-        ReadSample { id: sample.id, document: sample.document, tokens, is_cut: cut > 0, kept }
+        ReadSample { id: sample.id, document: sample.document, tokens, is_cut: cut > 0, kept, picture: None }
     }
 }
 

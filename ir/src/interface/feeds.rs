@@ -29,6 +29,7 @@ fn fed(part: PartRole, output: OutputRole) -> Option<InputRole> {
         | OutputRole::SentenceEmbedding
         | OutputRole::Scores
         | OutputRole::Boxes
+        | OutputRole::Masks
         | OutputRole::Other => None,
     }
 }

@@ -139,6 +139,8 @@ roles! {
     Scores = "scores",
     /// Boxes of found objects: floats [rows, objects, 4].
     Boxes = "boxes",
+    /// Scores of the places of found objects before a sigmoid: floats [rows, objects, height, width].
+    Masks = "masks",
     ;
     /// Something else.
     Other = "other";

@@ -224,7 +224,9 @@ impl Decoder {
             | Task::SentenceSimilarity
             | Task::Text2TextGeneration
             | Task::ImageClassification
-            | Task::SemanticSegmentation => {
+            | Task::SemanticSegmentation
+            | Task::ObjectDetection
+            | Task::ImageSegmentation => {
                 unreachable!("{}", heads::NO_HEAD)
             }
         }

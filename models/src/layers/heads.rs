@@ -245,7 +245,9 @@ impl TextHeads {
             | Task::TextGeneration
             | Task::Text2TextGeneration
             | Task::ImageClassification
-            | Task::SemanticSegmentation => unreachable!("{}", NO_HEAD),
+            | Task::SemanticSegmentation
+            | Task::ObjectDetection
+            | Task::ImageSegmentation => unreachable!("{}", NO_HEAD),
         }
     }
 }

@@ -59,4 +59,5 @@ pub(super) const OUTPUTS: &[(&str, OutputRole)] = &[
     ("audio_features", OutputRole::Embeddings),
     ("scores", OutputRole::Scores),
     ("pred_boxes", OutputRole::Boxes),
+    ("pred_masks", OutputRole::Masks),
 ];

@@ -60,6 +60,8 @@ pub struct Prepared {
     width: usize,
     /// [3, height, width].
     values: Vec<f32>,
+    /// Height and width of the picture that it was made of.
+    original: [usize; 2],
 }
 
 impl Processor {
@@ -142,7 +144,8 @@ impl Processor {
         }
         let now = now.as_ref().unwrap_or(picture);
         let cropped = kept.map(|size| cropped(now, size).ok_or("the center of a picture has no pixels")).transpose()?;
-        Ok(self.numbers(cropped.as_ref().unwrap_or(now)))
+        let original = [picture.height(), picture.width()];
+        Ok(Prepared { original, ..self.numbers(cropped.as_ref().unwrap_or(now)) })
     }
 
     /// The samples of a picture as numbers, computed in the types in which the transformers library does.
@@ -163,7 +166,7 @@ impl Processor {
             let samples = picture.pixels()[from..].iter().step_by(3);
             values.extend(samples.map(|sample| table[usize::from(*sample)][channel]));
         }
-        Prepared { height, width, values }
+        Prepared { height, width, values, original: [height, width] }
     }
 }
 
@@ -182,6 +185,12 @@ impl Prepared {
         [self.height, self.width]
     }
 
+    /// Height and width of the picture that it was made of, upright.
+    #[must_use]
+    pub fn original(&self) -> [usize; 2] {
+        self.original
+    }
+
     /// With zeros on all sides, to multiples of a number.
     fn padded_to_multiples(&self, of: usize) -> Result<Self, String> {
         let [height, width] = [self.height, self.width].map(|side| side.next_multiple_of(of));
@@ -193,7 +202,7 @@ impl Prepared {
             let (channel, row) = (row / self.height, row % self.height);
             values[(channel * height + top + row) * width + left..][..self.width].copy_from_slice(line);
         }
-        Ok(Self { height, width, values })
+        Ok(Self { height, width, values, original: self.original })
     }
 }
 

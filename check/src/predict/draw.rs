@@ -1,0 +1,144 @@
+//! Predictions drawn on their pictures, as PNG files of a folder.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use planish_artifact::files;
+use planish_data::chunks::ReadPicture;
+use planish_pictures::{Picture, colour_of, gray_png, gray_png_of_bytes};
+
+use super::objects::Object;
+use super::outcome::Outcome;
+use super::segments::ClassMap;
+
+/// The folder that drawings go to.
+pub(super) struct Drawings {
+    folder: PathBuf,
+}
+
+/// What the names of files end with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// The picture with what is drawn on it.
+    Drawn,
+    /// Its classes, a number a pixel.
+    Classes,
+}
+
+impl Drawings {
+    /// A folder, which is made where it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be made, or is that of the data: the next run would take drawings for pictures.
+    pub(super) fn new(folder: &Path, data: &Path) -> Result<Self> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        let of = |path: &Path| path.canonicalize().ok();
+        let is_within = of(folder).zip(of(data)).is_some_and(|(folder, data)| folder.starts_with(data));
+        if is_within && data.is_dir() {
+            bail!(
+                "--draw {} is in the folder of the pictures, {}, which would have the drawings too; name another folder",
+                folder.display(),
+                data.display()
+            );
+        }
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    /// Draws what was predicted of a picture.
+    ///
+    /// # Errors
+    /// When the picture cannot be read again, or a file cannot be written.
+    pub(super) fn draw(&self, of: &ReadPicture, outcome: &Outcome) -> Result<()> {
+        match outcome {
+            Outcome::Objects { objects } => self.objects(of, objects),
+            Outcome::Segments { map: Some(map), .. } => self.segments(of, map),
+            _ => Ok(()),
+        }
+    }
+
+    /// The boxes of objects with labels and scores, those of the best scores above others.
+    fn objects(&self, of: &ReadPicture, objects: &[Object]) -> Result<()> {
+        let mut picture = opened(of)?;
+        let mut order: Vec<&Object> = objects.iter().collect();
+        order.sort_by(|a, b| a.score.total_cmp(&b.score));
+        for object in order {
+            let caption = format!("{} {:.2}", object.label, object.score);
+            picture.frame(object.sides.in_order(), &caption, colour_of(object.class));
+        }
+        self.write(of, What::Drawn, picture.to_png())
+    }
+
+    /// Colours of classes over the picture, and the numbers of the classes: of 8 bits where these have all of them.
+    fn segments(&self, of: &ReadPicture, map: &ClassMap) -> Result<()> {
+        let mut picture = opened(of)?;
+        picture.tint(map.classes.iter().map(|class| Some(colour_of(usize::from(*class)))));
+        self.write(of, What::Drawn, picture.to_png())?;
+        let [height, width] = map.size;
+        let bytes: Result<Vec<u8>, _> = map.classes.iter().map(|class| u8::try_from(*class)).collect();
+        let png = match bytes {
+            Ok(bytes) => gray_png_of_bytes(&bytes, [width, height]),
+            Err(_) => gray_png(&map.classes, [width, height]),
+        };
+        self.write(of, What::Classes, png)
+    }
+
+    fn write(&self, of: &ReadPicture, what: What, png: Result<Vec<u8>, String>) -> Result<()> {
+        let png = png.map_err(anyhow::Error::msg).with_context(|| format!("cannot draw {}", of.name))?;
+        let path = self.folder.join(name(&of.name, what));
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        }
+        files::write(&path, &png)
+    }
+}
+
+/// The picture, read once more: a batch of large ones has no room in memory beside what was predicted.
+fn opened(of: &ReadPicture) -> Result<Picture> {
+    let picture = Picture::open(&of.path)?;
+    match [picture.height(), picture.width()] == of.size {
+        true => Ok(picture),
+        false => bail!("{} is another picture than before", of.path.display()),
+    }
+}
+
+/// The path of a drawing below its folder: that of the picture, with an ending more, so that pictures of two formats have two. A
+/// path of a list that leads elsewhere stays within the folder.
+fn name(picture: &str, what: What) -> PathBuf {
+    let part = |part: Component<'_>| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("up".into()),
+        Component::RootDir => Some("root".into()),
+        Component::CurDir | Component::Prefix(_) => None,
+    };
+    let mut path: PathBuf = Path::new(picture).components().filter_map(part).collect();
+    let ending = match what {
+        What::Drawn => ".png",
+        What::Classes => ".classes.png",
+    };
+    path.as_mut_os_string().push(ending);
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawings_stay_within_their_folder() {
+        let of = |picture: &str| name(picture, What::Drawn);
+        assert_eq!(of("cats/a.jpg"), Path::new("cats/a.jpg.png"));
+        assert_eq!(of("../a.jpg"), Path::new("up/a.jpg.png"));
+        assert_eq!(of("/a/./b.jpg"), Path::new("root/a/b.jpg.png"));
+        assert_eq!(name("a.png", What::Classes), Path::new("a.png.classes.png"));
+    }
+
+    #[test]
+    fn drawings_are_not_put_among_the_pictures() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        fs::create_dir(&data).unwrap();
+        assert!(Drawings::new(&data.join("inner"), &data).is_err());
+        assert!(Drawings::new(&folder.path().join("drawn"), &data).is_ok());
+    }
+}
