@@ -47,18 +47,50 @@ pub(crate) fn accept(checkpoint: &Checkpoint, task: Option<Task>) -> Result<Acce
     }
     let is_usual = checkpoint.whole().is_some() && class.is_none();
     let task = choose_task(&config, architecture, task.or(is_usual.then_some(Task::TextGeneration)), class)?;
+    check_values(&config, architecture)?;
+    check_code(&config, architecture)?;
+    Ok(Accepted { config, architecture, task, class, quantization })
+}
+
+/// The configuration of a part of a model, under the first of some keys that is there, judged by the lists of the architecture
+/// that the part has by itself.
+///
+/// # Errors
+/// When a key has a value that no graph here follows.
+pub(crate) fn section<'a>(
+    whole: &Config<'a>,
+    keys: &[&'static str],
+    architecture: &Architecture,
+) -> Result<Config<'a>, ModelError> {
+    let config = whole.section(keys)?;
+    let kind = config.text("model_type", architecture.model_type)?;
+    if kind != architecture.model_type {
+        let only = architecture.model_type;
+        return Err(config.error(format!("`model_type` is \"{kind}\", only \"{only}\" is supported in this type of model")));
+    }
+    check_values(&config, architecture)?;
+    Ok(config)
+}
+
+/// Ends what [`section`] began: all keys are read.
+pub(crate) fn end_section(whole: &Config<'_>, section: &Config<'_>, architecture: &Architecture) {
+    debug_assert_eq!(undeclared(section, architecture), [""; 0], "{} reads these keys", architecture.model_type);
+    whole.take_over(section);
+}
+
+/// Refuses values that are not supported, and warns of keys that are not known.
+fn check_values(config: &Config<'_>, architecture: &Architecture) -> Result<(), ModelError> {
     for only in ONLY.iter().chain(architecture.only) {
-        check_only(&config, *only)?;
+        check_only(config, *only)?;
     }
     if !architecture.tasks.contains(&Task::Text2TextGeneration) {
-        check_only(&config, Only::Off("is_encoder_decoder"))?;
+        check_only(config, Only::Off("is_encoder_decoder"))?;
     }
-    check_code(&config, architecture)?;
     let unknown: Vec<&str> = config.set_keys().filter(|key| !is_known(architecture, key)).collect();
     if !unknown.is_empty() {
         config.warn(format!("ignored keys: {}", unknown.join(", ")));
     }
-    Ok(Accepted { config, architecture, task, class, quantization })
+    Ok(())
 }
 
 /// Whether a key is read, or is known not to change the computation.

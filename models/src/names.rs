@@ -52,8 +52,17 @@ pub(crate) const SPARSE: Named<OutputRole> = ("sparse_vecs", OutputRole::TokenWe
 pub(crate) const MULTI_VECTOR: Named<OutputRole> = ("colbert_vecs", OutputRole::TokenEmbeddings);
 pub(crate) const SENTENCE: Named<OutputRole> = ("sentence_embedding", OutputRole::SentenceEmbedding);
 
+/// Of models of images and texts.
+pub(crate) const LOGITS_PER_IMAGE: Named<OutputRole> = ("logits_per_image", OutputRole::LogitsPerImage);
+pub(crate) const LOGITS_PER_TEXT: Named<OutputRole> = ("logits_per_text", OutputRole::LogitsPerText);
+pub(crate) const TEXT_EMBEDDING: Named<OutputRole> = ("text_embeds", OutputRole::TextEmbedding);
+pub(crate) const IMAGE_EMBEDDING: Named<OutputRole> = ("image_embeds", OutputRole::ImageEmbedding);
+
 /// The symbols of sizes.
 pub(crate) const BATCH: &str = "batch_size";
+/// The texts and the images of a model that compares all of them, which has no rows of both.
+pub(crate) const TEXTS: &str = "text_batch_size";
+pub(crate) const IMAGES: &str = "image_batch_size";
 pub(crate) const SEQUENCE: &str = "sequence_length";
 /// Rows and columns of pixels.
 pub(crate) const HEIGHT: &str = "height";
@@ -72,6 +81,8 @@ pub(crate) const DECODER_PAST: &str = "past_decoder_sequence_length";
 
 const SYMBOLS: &[Named<SymbolRole>] = &[
     (BATCH, SymbolRole::Rows),
+    (TEXTS, SymbolRole::Rows),
+    (IMAGES, SymbolRole::Rows),
     (SEQUENCE, SymbolRole::Tokens),
     (HEIGHT, SymbolRole::Height),
     (WIDTH, SymbolRole::Width),

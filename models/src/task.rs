@@ -36,10 +36,10 @@ macro_rules! tasks {
 
 tasks! {
     /// `last_hidden_state` [batch_size, sequence_length, hidden], and `pooler_output`
-    /// [batch_size, hidden] where the checkpoint has a pooler.
+    /// [batch_size, hidden] where the checkpoint has a pooler. Of images and texts what `zero-shot-image-classification` has.
     FeatureExtraction = "feature-extraction", synonyms ["default"],
         // The discriminator, whose head has no task.
-        classes ["Model", "ElectraForPreTraining"];
+        classes ["Model", "ModelWithProjection", "ElectraForPreTraining"];
     /// What the modules of a sentence model give: `token_embeddings` [batch_size, sequence_length, features] and
     /// `sentence_embedding` [batch_size, features], and `last_hidden_state` of the model before them. A model of late interaction
     /// has the first only; one of sparse embeddings the second, [batch_size, vocabulary].
@@ -69,6 +69,10 @@ tasks! {
         ], classes ["ForConditionalGeneration", "ForSeq2SeqLM", "MTModel"];
     /// `logits` [batch_size, labels] of an image.
     ImageClassification = "image-classification", synonyms [], classes ["ForImageClassification", "ForImageClassificationWithTeacher"];
+    /// Of images and texts `logits_per_image` [images, texts] and `logits_per_text` [texts, images], with `text_embeds` and
+    /// `image_embeds` [.., features] of length 1.
+    ZeroShotImageClassification = "zero-shot-image-classification", synonyms [],
+        classes ["CLIPModel", "MetaClip2Model", "SiglipModel", "Siglip2Model"];
     /// `logits` [batch_size, labels, height, width] of the places of an image, which may be fewer than its pixels.
     SemanticSegmentation = "semantic-segmentation", synonyms [], classes ["ForSemanticSegmentation"];
     /// `logits` [batch_size, objects, labels] and `pred_boxes` [batch_size, objects, 4]: center, width and height of each object, as
@@ -110,6 +114,12 @@ impl Task {
             | Task::SemanticSegmentation => &[OutputRole::Logits],
             Task::ObjectDetection => &[OutputRole::Logits, OutputRole::Boxes],
             Task::ImageSegmentation => &[OutputRole::Logits, OutputRole::Boxes, OutputRole::Masks],
+            Task::ZeroShotImageClassification => &[
+                OutputRole::LogitsPerImage,
+                OutputRole::LogitsPerText,
+                OutputRole::TextEmbedding,
+                OutputRole::ImageEmbedding,
+            ],
         }
     }
 

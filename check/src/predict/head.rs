@@ -161,6 +161,9 @@ impl Head {
                 "{folder} chooses one of several texts, and a prediction is of one text or a pair; `planish run` takes ids as a \
                  tensor"
             ))),
+            Task::ZeroShotImageClassification => bail!(Unfit(format!(
+                "{folder} compares pictures with texts, and there are no predictions of that; `planish run` takes both as tensors"
+            ))),
             Task::ObjectDetection => {
                 let (logits, boxes) = (named(OutputRole::Logits)?, named(OutputRole::Boxes)?);
                 let classes = last_size(of(OutputRole::Logits));

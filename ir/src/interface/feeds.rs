@@ -30,6 +30,10 @@ fn fed(part: PartRole, output: OutputRole) -> Option<InputRole> {
         | OutputRole::Scores
         | OutputRole::Boxes
         | OutputRole::Masks
+        | OutputRole::LogitsPerImage
+        | OutputRole::LogitsPerText
+        | OutputRole::TextEmbedding
+        | OutputRole::ImageEmbedding
         | OutputRole::Other => None,
     }
 }

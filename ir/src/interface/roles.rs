@@ -141,6 +141,14 @@ roles! {
     Boxes = "boxes",
     /// Scores of the places of found objects before a sigmoid: floats [rows, objects, height, width].
     Masks = "masks",
+    /// Scores of each image for each text: floats [images, texts].
+    LogitsPerImage = "logits-per-image",
+    /// Scores of each text for each image: floats [texts, images].
+    LogitsPerText = "logits-per-text",
+    /// The embedding of each text among those of images: floats [texts, features].
+    TextEmbedding = "text-embedding",
+    /// The embedding of each image among those of texts: floats [images, features].
+    ImageEmbedding = "image-embedding",
     ;
     /// Something else.
     Other = "other";

@@ -10,6 +10,7 @@ pub(crate) mod bart;
 pub(crate) mod bert;
 pub(crate) mod biogpt;
 pub(crate) mod bloom;
+pub(crate) mod clip;
 pub(crate) mod codegen;
 pub(crate) mod cohere;
 pub(crate) mod cohere2;
@@ -119,6 +120,7 @@ pub(crate) mod roberta;
 pub(crate) mod roformer;
 pub(crate) mod seed_oss;
 pub(crate) mod segformer;
+pub(crate) mod siglip;
 pub(crate) mod smollm3;
 pub(crate) mod solar_open;
 pub(crate) mod squeezebert;
@@ -147,6 +149,9 @@ pub const ARCHITECTURES: &[Architecture] = &[
     biogpt::ARCHITECTURE,
     bloom::ARCHITECTURE,
     roberta::CAMEMBERT,
+    clip::ARCHITECTURE,
+    clip::TEXT,
+    clip::IMAGE,
     codegen::ARCHITECTURE,
     cohere::ARCHITECTURE,
     cohere2::ARCHITECTURE,
@@ -217,6 +222,9 @@ pub const ARCHITECTURES: &[Architecture] = &[
     mamba2::ARCHITECTURE,
     marian::ARCHITECTURE,
     megatron_bert::ARCHITECTURE,
+    clip::METACLIP_2,
+    clip::METACLIP_2_TEXT,
+    clip::METACLIP_2_IMAGE,
     minicpm3::ARCHITECTURE,
     minimax_m2::ARCHITECTURE,
     ministral::ARCHITECTURE,
@@ -262,6 +270,9 @@ pub const ARCHITECTURES: &[Architecture] = &[
     roformer::ARCHITECTURE,
     seed_oss::ARCHITECTURE,
     segformer::ARCHITECTURE,
+    siglip::ARCHITECTURE,
+    siglip::TEXT,
+    siglip::IMAGE,
     smollm3::ARCHITECTURE,
     solar_open::ARCHITECTURE,
     squeezebert::ARCHITECTURE,

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
@@ -46,11 +47,19 @@ impl fmt::Display for Size {
     }
 }
 
-/// The configuration of a model.
+/// What values of the file are of.
+enum Part {
+    Whole,
+    /// The text model of a multimodal model.
+    Text,
+    /// The object of a key.
+    Section(&'static str),
+}
+
+/// The configuration of a model, or of a part of it.
 pub(crate) struct Config<'a> {
     path: PathBuf,
-    /// Whether the values are those of the text model of a multimodal model.
-    is_text_of_whole: bool,
+    part: Part,
     values: &'a Map<String, Value>,
     /// Older names of keys, and the names that they are read under.
     older_keys: &'static [(&'static str, &'static str)],
@@ -65,13 +74,42 @@ impl<'a> Config<'a> {
     pub(crate) fn new(checkpoint: &'a Checkpoint) -> Self {
         Self {
             path: checkpoint.config_path(),
-            is_text_of_whole: checkpoint.whole().is_some(),
+            part: checkpoint.whole().map_or(Part::Whole, |_| Part::Text),
             values: checkpoint.config(),
             older_keys: &[],
             asked: RefCell::default(),
             defaults: RefCell::default(),
             warnings: RefCell::default(),
         }
+    }
+
+    /// The configuration of a part of the model under the first of some keys that is there; one without keys where none is.
+    ///
+    /// # Errors
+    /// When it is no object.
+    pub(crate) fn section(&self, keys: &[&'static str]) -> Result<Self, ModelError> {
+        static NOTHING: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+        let found = keys.iter().find_map(|&key| Some((key, self.get(key)?)));
+        let key = found.map_or(keys.first().copied().unwrap_or_default(), |(key, _)| key);
+        let values = match found {
+            None => &NOTHING,
+            Some((_, Value::Object(values))) => values,
+            Some((_, value)) => return Err(self.unexpected(key, value, "an object")),
+        };
+        Ok(Self {
+            path: self.path.clone(),
+            part: Part::Section(key),
+            values,
+            older_keys: &[],
+            asked: RefCell::default(),
+            defaults: RefCell::default(),
+            warnings: RefCell::default(),
+        })
+    }
+
+    /// Takes over the warnings of the configuration of a part.
+    pub(crate) fn take_over(&self, section: &Self) {
+        self.warnings.borrow_mut().extend(section.take_warnings());
     }
 
     /// Reads keys under older names too.
@@ -121,7 +159,10 @@ impl<'a> Config<'a> {
 
     /// A note about the file.
     pub(crate) fn note(&self, message: impl fmt::Display) -> String {
-        format!("{}: {message}", self.path.display())
+        match &self.part {
+            Part::Section(key) => format!("{}: of `{key}`: {message}", self.path.display()),
+            Part::Whole | Part::Text => format!("{}: {message}", self.path.display()),
+        }
     }
 
     /// Every warning, the one about missing sizes last.
@@ -135,9 +176,10 @@ impl<'a> Config<'a> {
 
     /// An error about the file.
     pub(crate) fn error(&self, message: impl Into<String>) -> ModelError {
-        let message = match self.is_text_of_whole {
-            true => format!("of the text model: {}", message.into()),
-            false => message.into(),
+        let message = match &self.part {
+            Part::Section(key) => format!("of `{key}`: {}", message.into()),
+            Part::Text => format!("of the text model: {}", message.into()),
+            Part::Whole => message.into(),
         };
         ModelError::File { path: self.path.clone(), message }
     }

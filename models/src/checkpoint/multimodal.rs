@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::ModelError;
+use crate::{Architecture, ModelError};
 use crate::checkpoint::config::brief;
 
 /// The key of the configuration of the text model.
@@ -88,6 +88,9 @@ pub(super) fn take_text(
 ) -> Result<Option<String>, ModelError> {
     let error = |message| Err(ModelError::File { path: path.to_owned(), message });
     let Some(whole) = config.get("model_type").and_then(Value::as_str).map(str::to_owned) else { return Ok(None) };
+    if Architecture::find(&whole).is_some_and(|architecture| architecture.reads(TEXT)) {
+        return Ok(None);
+    }
     let known = TYPES.iter().find(|(name, _)| *name == whole);
     let mut text = match (config.get(TEXT), known) {
         (Some(Value::Object(text)), Some(_)) => text.clone(),

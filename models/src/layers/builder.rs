@@ -27,6 +27,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) is_bare: bool,
     /// Whether each row of inputs is some texts of which one is chosen.
     pub(crate) chooses: bool,
+    /// The symbol of the number of images.
+    pub(crate) images: &'static str,
     /// What the cache of latent attention is asked to have.
     pub(crate) latent_cache: Option<LatentCache>,
     /// Whether the model has such a cache.
@@ -55,6 +57,7 @@ impl<'a> Builder<'a> {
             pad_token_id: architecture.pad_token_id,
             is_bare: false,
             chooses: false,
+            images: BATCH,
             latent_cache: None,
             has_latents: false,
             id_ranges: Vec::new(),

@@ -224,6 +224,7 @@ impl Decoder {
             | Task::SentenceSimilarity
             | Task::Text2TextGeneration
             | Task::ImageClassification
+            | Task::ZeroShotImageClassification
             | Task::SemanticSegmentation
             | Task::ObjectDetection
             | Task::ImageSegmentation => {

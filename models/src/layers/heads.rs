@@ -245,6 +245,7 @@ impl TextHeads {
             | Task::TextGeneration
             | Task::Text2TextGeneration
             | Task::ImageClassification
+            | Task::ZeroShotImageClassification
             | Task::SemanticSegmentation
             | Task::ObjectDetection
             | Task::ImageSegmentation => unreachable!("{}", NO_HEAD),

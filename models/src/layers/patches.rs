@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::ModelError;
 use crate::checkpoint::config::{Config, Size};
-use crate::layers::builder::{BATCH, Builder};
+use crate::layers::builder::Builder;
 use crate::names;
 
 /// The keys that [`Images::read`] reads.
@@ -26,12 +26,26 @@ pub(crate) struct Images {
 impl Images {
     /// Reads the sizes, of which a configuration without one has those of transformers.
     pub(crate) fn read(config: &Config<'_>, image: usize, patch: usize) -> Result<Self, ModelError> {
+        Self::read_if(config, image, patch, |image, patch| image.is_multiple_of(patch))
+    }
+
+    /// The same of a model that leaves out the last rows and columns of pixels that fill no patch.
+    pub(crate) fn read_any(config: &Config<'_>, image: usize, patch: usize) -> Result<Self, ModelError> {
+        Self::read_if(config, image, patch, |_, _| true)
+    }
+
+    fn read_if(
+        config: &Config<'_>,
+        image: usize,
+        patch: usize,
+        fits: impl Fn(usize, usize) -> bool,
+    ) -> Result<Self, ModelError> {
         let s = Self {
             channels: config.size("num_channels", 3)?,
             image: height_and_width(config, "image_size", image)?,
             patch: height_and_width(config, "patch_size", patch)?,
         };
-        if (0..2).any(|i| s.patch[i] > s.image[i] || !s.image[i].is_multiple_of(s.patch[i])) {
+        if (0..2).any(|i| s.patch[i] > s.image[i] || !fits(s.image[i], s.patch[i])) {
             let [image, patch] = [s.image, s.patch].map(|[height, width]| format!("{height} x {width}"));
             return Err(config.error(format!("images of {image} (`image_size`) are not made of patches of {patch}")));
         }
@@ -59,11 +73,17 @@ impl Images {
         bias: bool,
     ) -> Result<ValueId, ModelError> {
         let at = |name: &str| format!("{module}.{name}");
-        let batch = Dim::symbol(BATCH);
+        let batch = Dim::symbol(b.images);
         let ([height, width], [tall, wide], [rows, columns]) = (self.image, self.patch, self.grid());
         let channels = dim(self.channels.value);
         let dims = [batch.clone(), channels.clone(), dim(height), dim(width)];
-        let pixels = b.floats(names::PIXELS.0, names::PIXELS.1, dims);
+        let mut pixels = b.floats(names::PIXELS.0, names::PIXELS.1, dims);
+        for (axis, size, used) in [(2, height, rows * tall), (3, width, columns * wide)] {
+            if used < size {
+                let slice = Slice { x: pixels, axis, start: dim(0), end: dim(used) };
+                pixels = b.emit(slice, &at(if axis == 2 { "rows" } else { "columns" }))?;
+            }
+        }
         let parts = [channels, dim(rows), dim(tall), dim(columns), dim(wide)];
         let parts = b.reshape(pixels, std::iter::once(batch.clone()).chain(parts), &at("parts"))?;
         let parts = b.transpose(parts, &[0, 2, 4, 1, 3, 5], &at("by_patch"))?;
@@ -92,7 +112,7 @@ pub(crate) fn for_each(
     features: Size,
     name: &str,
 ) -> Result<ValueId, ModelError> {
-    let shape = Shape::new([Dim::symbol(BATCH), dim(count), dim(features.value)]);
+    let shape = Shape::new([Dim::symbol(b.images), dim(count), dim(features.value)]);
     b.emit(Expand { x, shape }, &format!("{name}.expand"))
 }
 

@@ -128,6 +128,20 @@ pub(crate) fn first_kept(b: &mut Builder<'_>, x: ValueId, kept: ValueId, module:
     one_kept(b, x, kept, ReduceKind::Min, module)
 }
 
+/// The first token of each row that has the largest of some integers, i64[batch_size, sequence_length]: [batch_size,
+/// sequence_length, hidden] to [batch_size, hidden].
+pub(crate) fn first_largest(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    numbers: ValueId,
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    let largest = Reduce { kind: ReduceKind::Max, x: numbers, axes: vec![1], keep: true };
+    let largest = b.emit(largest, &format!("{module}.largest"))?;
+    let kept = b.binary(BinaryKind::Equal, [numbers, largest], &format!("{module}.kept"))?;
+    first_kept(b, x, kept, module)
+}
+
 fn one_kept(
     b: &mut Builder<'_>,
     x: ValueId,

@@ -130,7 +130,7 @@ fn project(b: &mut Builder<'_>, dense: &Dense, x: ValueId, module: &Module) -> R
 
 /// Vectors divided by their Euclidean lengths, as `torch.nn.functional.normalize`: [.., features]. The root of the mean of
 /// squares is the length over the root of the number of features.
-pub(super) fn normalize(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
+pub(crate) fn normalize(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
     let features = width(b, x).unwrap_or_default();
     let size = usize::try_from(features).unwrap_or_default();
     if !(1..=MAX_SIZE).contains(&size) {

@@ -2,7 +2,7 @@
 //! `modules.json` of a checkpoint lists them. The graph that has them gives the embedding of each text, in place of what the
 //! model gives for each token only.
 
-mod build;
+pub(crate) mod build;
 mod checks;
 mod configuration;
 mod entries;

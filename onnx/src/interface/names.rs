@@ -60,4 +60,8 @@ pub(super) const OUTPUTS: &[(&str, OutputRole)] = &[
     ("scores", OutputRole::Scores),
     ("pred_boxes", OutputRole::Boxes),
     ("pred_masks", OutputRole::Masks),
+    ("logits_per_image", OutputRole::LogitsPerImage),
+    ("logits_per_text", OutputRole::LogitsPerText),
+    ("text_embeds", OutputRole::TextEmbedding),
+    ("image_embeds", OutputRole::ImageEmbedding),
 ];
