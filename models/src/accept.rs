@@ -66,7 +66,9 @@ pub(crate) fn section<'a>(
     let kind = config.text("model_type", architecture.model_type)?;
     if kind != architecture.model_type {
         let only = architecture.model_type;
-        return Err(config.error(format!("`model_type` is \"{kind}\", only \"{only}\" is supported in this type of model")));
+        return Err(
+            config.error(format!("`model_type` is \"{kind}\", only \"{only}\" is supported in this type of model"))
+        );
     }
     check_values(&config, architecture)?;
     Ok(config)

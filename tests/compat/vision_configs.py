@@ -52,12 +52,41 @@ def dinov3(d: Draw) -> dict:
     )
 
 
+def windows(d: Draw) -> dict:
+    """What the versions of Swin have, for grids that windows and patches need not divide."""
+    window, stages = d.randint(2, 4), d.randint(1, 3)
+    heads = [d.of(1, 2, 3) for _ in range(stages)]
+    patch = d.of(1, 2, 3)
+    sides = [patch * (window * 2 ** (stages - 1) + d.randint(0, 5)) - d.of(0, 0, patch - 1) for _ in range(2)]
+    return dict(
+        image_size=sides[0] if d.maybe() else sides, patch_size=patch if d.maybe() else [patch, patch],
+        num_channels=d.of(1, 3), embed_dim=6 * d.randint(1, 3), depths=[d.randint(1, 3) for _ in range(stages)],
+        num_heads=heads, window_size=window, mlp_ratio=d.of(1.0, 1.5, 4.0), qkv_bias=d.maybe(), hidden_act=d.activation(),
+        layer_norm_eps=d.of(1e-6, 1e-5, 1e-3), num_labels=d.randint(1, 5),
+    )  # fmt: skip
+
+
+def swin(d: Draw) -> dict:
+    return windows(d) | dict(use_absolute_embeddings=d.maybe())
+
+
+def swinv2(d: Draw) -> dict:
+    config = windows(d)
+    return config | dict(
+        # Smaller grids than a window have smaller windows.
+        window_size=config["window_size"] + d.of(0, 0, 2),
+        pretrained_window_sizes=[d.of(0, 2, 6) for _ in config["depths"]],
+    )  # fmt: skip
+
+
 # Each type, and what draws a configuration of it.
 TYPES = {
     "deit": pooled,
     "dinov2": dinov2,
     "dinov2_with_registers": registers,
     "dinov3_vit": dinov3,
+    "swin": swin,
+    "swinv2": swinv2,
     "vit": pooled,
     "vit_msn": vit,
 }

@@ -72,9 +72,7 @@ pub(crate) const METACLIP_2: Architecture = Architecture {
     model_type: "metaclip_2",
     class_prefix: "MetaClip2",
     base: "metaclip_2",
-    build: |b, task| {
-        build(b, task, &Towers { text: &METACLIP_2_TEXT, image: &METACLIP_2_IMAGE, end: End::Token })
-    },
+    build: |b, task| build(b, task, &Towers { text: &METACLIP_2_TEXT, image: &METACLIP_2_IMAGE, end: End::Token }),
     ..ARCHITECTURE
 };
 

@@ -126,6 +126,8 @@ pub(crate) mod solar_open;
 pub(crate) mod squeezebert;
 pub(crate) mod stablelm;
 pub(crate) mod starcoder2;
+pub(crate) mod swin;
+pub(crate) mod swinv2;
 pub(crate) mod t5;
 pub(crate) mod umt5;
 pub(crate) mod vaultgemma;
@@ -278,6 +280,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     squeezebert::ARCHITECTURE,
     stablelm::ARCHITECTURE,
     starcoder2::ARCHITECTURE,
+    swin::ARCHITECTURE,
+    swinv2::ARCHITECTURE,
     t5::ARCHITECTURE,
     umt5::ARCHITECTURE,
     vaultgemma::ARCHITECTURE,

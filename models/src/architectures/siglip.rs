@@ -2,8 +2,8 @@
 //! `transformers/models/siglip` has them: CLIP with a tower of texts that are padded to one length and read in both directions, an
 //! attention that makes one vector of all patches, and a bias of the scores. Each tower is a model of its own too.
 
-use planish_ir::{DType, ValueId, Weight};
 use planish_ir::ops::{Attention, Gather, Linear, Real};
+use planish_ir::{DType, ValueId, Weight};
 
 use crate::accept::{end_section, section};
 use crate::architecture::{Architecture, Properties};
@@ -88,7 +88,9 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let embedded_text = pool_text(b, &text, hidden, features)?;
     if features.value != image.layers.hidden.value {
         let hidden = image.layers.hidden;
-        return Err(b.config.error(format!("texts have {features} and images {hidden}: such vectors cannot be compared")));
+        return Err(b
+            .config
+            .error(format!("texts have {features} and images {hidden}: such vectors cannot be compared")));
     }
     let one = Size::derived(1, "one number");
     towers::compare(b, embedded_text, embedded_image, &[one], true)?;

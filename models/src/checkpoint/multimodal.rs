@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::{Architecture, ModelError};
 use crate::checkpoint::config::brief;
+use crate::{Architecture, ModelError};
 
 /// The key of the configuration of the text model.
 const TEXT: &str = "text_config";

@@ -40,16 +40,21 @@ impl Images {
         patch: usize,
         fits: impl Fn(usize, usize) -> bool,
     ) -> Result<Self, ModelError> {
-        let s = Self {
-            channels: config.size("num_channels", 3)?,
-            image: height_and_width(config, "image_size", image)?,
-            patch: height_and_width(config, "patch_size", patch)?,
-        };
+        let s = Self::of_any_size(config, image, patch)?;
         if (0..2).any(|i| s.patch[i] > s.image[i] || !fits(s.image[i], s.patch[i])) {
             let [image, patch] = [s.image, s.patch].map(|[height, width]| format!("{height} x {width}"));
             return Err(config.error(format!("images of {image} (`image_size`) are not made of patches of {patch}")));
         }
         Ok(s)
+    }
+
+    /// The same for a model that pads images whose sizes its patches do not divide.
+    pub(crate) fn of_any_size(config: &Config<'_>, image: usize, patch: usize) -> Result<Self, ModelError> {
+        Ok(Self {
+            channels: config.size("num_channels", 3)?,
+            image: height_and_width(config, "image_size", image)?,
+            patch: height_and_width(config, "patch_size", patch)?,
+        })
     }
 
     /// Rows and columns of patches.
@@ -62,8 +67,15 @@ impl Images {
         self.grid().iter().product()
     }
 
-    /// Adds the input of pixels and projects its patches: [batch_size, patches, features], row by row. The patches do not
-    /// overlap, so the convolution `projection` is a linear layer of their pixels. `module` names what is before it.
+    /// Adds the input of pixels: f32[batch_size, channels, height, width].
+    pub(crate) fn pixels(&self, b: &mut Builder<'_>) -> ValueId {
+        let [height, width] = self.image;
+        let dims = [Dim::symbol(b.images), dim(self.channels.value), dim(height), dim(width)];
+        b.floats(names::PIXELS.0, names::PIXELS.1, dims)
+    }
+
+    /// Adds the input of pixels and projects its patches: [batch_size, patches, features], row by row. `module` names what is
+    /// before the convolution `projection`.
     pub(crate) fn embed(
         &self,
         b: &mut Builder<'_>,
@@ -72,12 +84,24 @@ impl Images {
         features: Size,
         bias: bool,
     ) -> Result<ValueId, ModelError> {
+        let pixels = self.pixels(b);
+        self.project(b, pixels, [module, projection], features, bias)
+    }
+
+    /// The same of pixels that are there. The patches do not overlap, so the convolution is a linear layer of their pixels.
+    pub(crate) fn project(
+        &self,
+        b: &mut Builder<'_>,
+        pixels: ValueId,
+        [module, projection]: [&str; 2],
+        features: Size,
+        bias: bool,
+    ) -> Result<ValueId, ModelError> {
         let at = |name: &str| format!("{module}.{name}");
         let batch = Dim::symbol(b.images);
         let ([height, width], [tall, wide], [rows, columns]) = (self.image, self.patch, self.grid());
         let channels = dim(self.channels.value);
-        let dims = [batch.clone(), channels.clone(), dim(height), dim(width)];
-        let mut pixels = b.floats(names::PIXELS.0, names::PIXELS.1, dims);
+        let mut pixels = pixels;
         for (axis, size, used) in [(2, height, rows * tall), (3, width, columns * wide)] {
             if used < size {
                 let slice = Slice { x: pixels, axis, start: dim(0), end: dim(used) };

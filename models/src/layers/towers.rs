@@ -7,8 +7,8 @@ use crate::ModelError;
 use crate::architecture::Properties;
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::builder::{Builder, SEQUENCE};
-use crate::layers::{encoder, pooling};
 use crate::layers::vision::{Context, Defaults, Layers, Names};
+use crate::layers::{encoder, pooling};
 use crate::names;
 use crate::sentence::build::normalize;
 
