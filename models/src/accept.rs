@@ -85,8 +85,11 @@ fn check_values(config: &Config<'_>, architecture: &Architecture) -> Result<(), 
     for only in ONLY.iter().chain(architecture.only) {
         check_only(config, *only)?;
     }
-    if !architecture.tasks.contains(&Task::Text2TextGeneration) {
-        check_only(config, Only::Off("is_encoder_decoder"))?;
+    const ENCODES_AND_DECODES: &str = "is_encoder_decoder";
+    if !architecture.tasks.contains(&Task::Text2TextGeneration)
+        && !architecture.irrelevant_keys.contains(&ENCODES_AND_DECODES)
+    {
+        check_only(config, Only::Off(ENCODES_AND_DECODES))?;
     }
     let unknown: Vec<&str> = config.set_keys().filter(|key| !is_known(architecture, key)).collect();
     if !unknown.is_empty() {

@@ -78,6 +78,12 @@ def fill(model: torch.nn.Module, generator: torch.Generator) -> None:
     for name, buffer in model.named_buffers():
         if name.endswith("layer_scalar"):
             buffer.copy_(1 + 0.2 * torch.randn(buffer.shape, generator=generator, dtype=torch.float64))
+    # Norms of batches, whose weights are buffers too in some models.
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if getattr(module, "running_var", None) is not None and buffer.dim() == 1:
+                noise = 0.2 * torch.randn(buffer.shape, generator=generator, dtype=torch.float64)
+                buffer.copy_((1 + noise).abs() if name in ("running_var", "weight") else noise)
 
 
 def with_plain_experts(model: torch.nn.Module) -> torch.nn.Module:

@@ -18,7 +18,15 @@ from cases import Mismatch, difference
 from check_encoders import Refused, Row, Tensors, Trial, Unusable
 from vision_configs import TYPES, Draw
 
-HEADS = ("Model", "ForImageClassification", "ForImageClassificationWithTeacher")
+HEADS = ("Model", "ForImageClassification", "ForImageClassificationWithTeacher", "ForObjectDetection", "ForSegmentation")
+# Types that take images of any size.
+OF_ANY_SIZE = ("detr", "table-transformer", "yolos")
+# Outputs of transformers that graphs leave out, by the endings of classes.
+INNER = {
+    "Model": {"encoder_last_hidden_state", "intermediate_hidden_states"},
+    "ForObjectDetection": {"last_hidden_state", "encoder_last_hidden_state"},
+    "ForSegmentation": {"last_hidden_state", "encoder_last_hidden_state"},
+}
 
 
 class VisionTrial(Trial):
@@ -29,10 +37,18 @@ class VisionTrial(Trial):
     def batches(self) -> list[Tensors]:
         """Inputs of the model."""
         numbers = np.random.default_rng(self.draw.getrandbits(32))
+        found = []
+        for rows in (1, 3):
+            shape = [rows, self.config["num_channels"], *self.sides()]
+            found.append(dict(pixel_values=numbers.normal(size=shape).astype(np.float32)))
+        return found
+
+    def sides(self) -> list[int]:
+        """Height and width of the images of a batch."""
+        if self.type_name in OF_ANY_SIZE:
+            return [self.draw.randint(33, 140) for _ in range(2)]
         size = self.config["image_size"]
-        sides = size if isinstance(size, list) else [size, size]
-        shape = [self.config["num_channels"], *sides]
-        return [dict(pixel_values=numbers.normal(size=[rows, *shape]).astype(np.float32)) for rows in (1, 3)]
+        return size if isinstance(size, list) else [size, size]
 
     def run(self, row: Row) -> None:
         model_class = self.save()
@@ -56,7 +72,8 @@ class VisionTrial(Trial):
 
     def compare(self, outputs: Tensors, inputs: Tensors, expected: Tensors, target: str) -> float:
         # The two classifiers of a distilled model, of which the graph gives the mean.
-        expected = {name: t for name, t in expected.items() if name not in ("cls_logits", "distillation_logits")}
+        lost = {"cls_logits", "distillation_logits"} | INNER.get(self.head, set())
+        expected = {name: t for name, t in expected.items() if name not in lost}
         if set(outputs) != set(expected):
             raise Mismatch(f"{target}: outputs {sorted(outputs)}, transformers gives {sorted(expected)}")
         worst = 0.0

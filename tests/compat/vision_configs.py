@@ -79,14 +79,53 @@ def swinv2(d: Draw) -> dict:
     )  # fmt: skip
 
 
+def yolos(d: Draw) -> dict:
+    config = vit(d)
+    patch, size = config["patch_size"], config["image_size"]
+    sides = size if isinstance(size, list) else [size, size]
+    middle = d.maybe()
+    # Without positions in the middle, patches need not divide images.
+    odd = 0 if middle else d.randint(0, patch - 1)
+    return config | dict(
+        image_size=[side + odd for side in sides], num_detection_tokens=d.randint(1, 5), use_mid_position_embeddings=middle
+    )
+
+
+def resnet(d: Draw) -> dict:
+    """A ResNet in another model."""
+    stages = [f"stage{number}" for number in range(1, 5)]
+    return dict(
+        model_type="resnet", num_channels=d.of(1, 3), embedding_size=d.randint(3, 9), layer_type=d.of("basic", "bottleneck"),
+        hidden_sizes=[4 * d.randint(1, 5) for _ in stages], depths=[d.randint(1, 2) for _ in stages],
+        # Functions whose results do not grow out of float32 from layer to layer.
+        hidden_act=d.of("gelu", "leaky_relu", "relu", "silu", "tanh"),
+        downsample_in_first_stage=d.maybe(), downsample_in_bottleneck=d.maybe(),
+        out_features=d.of(stages, stages, stages, stages[-1:]),
+    )  # fmt: skip
+
+
+def detr(d: Draw) -> dict:
+    backbone, hidden = resnet(d), d.of(32, 64)
+    return dict(
+        backbone_config=backbone, num_channels=backbone["num_channels"], use_timm_backbone=False, d_model=hidden,
+        encoder_layers=d.randint(1, 2), encoder_attention_heads=8, encoder_ffn_dim=d.randint(11, 37),
+        decoder_layers=d.randint(1, 3), decoder_attention_heads=d.of(2, 4, 8), decoder_ffn_dim=d.randint(11, 37),
+        activation_function=d.activation(), num_queries=d.randint(1, 7), position_embedding_type=d.of("sine", "sine", "learned"),
+        auxiliary_loss=d.maybe(), num_labels=d.randint(1, 5),
+    )  # fmt: skip
+
+
 # Each type, and what draws a configuration of it.
 TYPES = {
     "deit": pooled,
+    "detr": detr,
     "dinov2": dinov2,
     "dinov2_with_registers": registers,
     "dinov3_vit": dinov3,
     "swin": swin,
     "swinv2": swinv2,
+    "table-transformer": detr,
     "vit": pooled,
     "vit_msn": vit,
+    "yolos": yolos,
 }

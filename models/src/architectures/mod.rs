@@ -22,6 +22,7 @@ pub(crate) mod deberta_v2;
 pub(crate) mod deepseek_v2;
 pub(crate) mod deepseek_v3;
 pub(crate) mod deit;
+pub(crate) mod detr;
 pub(crate) mod dinov2;
 pub(crate) mod dinov3_vit;
 pub(crate) mod distilbert;
@@ -134,6 +135,7 @@ pub(crate) mod vaultgemma;
 pub(crate) mod vit;
 pub(crate) mod vit_msn;
 pub(crate) mod xglm;
+pub(crate) mod yolos;
 pub(crate) mod youtu;
 
 use crate::Architecture;
@@ -167,6 +169,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     deepseek_v2::ARCHITECTURE,
     deepseek_v3::ARCHITECTURE,
     deit::ARCHITECTURE,
+    detr::ARCHITECTURE,
     dinov2::ARCHITECTURE,
     dinov2::WITH_REGISTERS,
     dinov3_vit::ARCHITECTURE,
@@ -283,6 +286,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     swin::ARCHITECTURE,
     swinv2::ARCHITECTURE,
     t5::ARCHITECTURE,
+    detr::TABLE,
     umt5::ARCHITECTURE,
     vaultgemma::ARCHITECTURE,
     vit::ARCHITECTURE,
@@ -290,6 +294,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     xglm::ARCHITECTURE,
     roberta::XLM_ROBERTA,
     roberta::XLM_ROBERTA_XL,
+    yolos::ARCHITECTURE,
     youtu::ARCHITECTURE,
 ];
 

@@ -41,14 +41,65 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     build,
 };
 
+/// What modules are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Names {
+    /// As in the transformers library.
+    Own,
+    /// As in the timm library.
+    Timm,
+}
+
+impl Names {
+    /// The first convolution and its norm.
+    fn stem(self) -> [String; 2] {
+        match self {
+            Self::Own => of_layer("embedder.embedder"),
+            Self::Timm => ["conv1", "bn1"].map(str::to_owned),
+        }
+    }
+
+    /// Convolution `at` of a residual layer of a stage, and its norm.
+    fn inner(self, [stage, layer, at]: [usize; 3]) -> [String; 2] {
+        match self {
+            Self::Own => of_layer(&format!("encoder.stages.{stage}.layers.{layer}.layer.{at}")),
+            Self::Timm => ["conv", "bn"].map(|name| format!("layer{}.{layer}.{name}{}", stage + 1, at + 1)),
+        }
+    }
+
+    /// The convolution of a residual layer's operand, and its norm.
+    fn shortcut(self, [stage, layer]: [usize; 2]) -> [String; 2] {
+        match self {
+            Self::Own => of_layer(&format!("encoder.stages.{stage}.layers.{layer}.shortcut")),
+            Self::Timm => [0, 1].map(|at| format!("layer{}.{layer}.downsample.{at}", stage + 1)),
+        }
+    }
+}
+
+/// A convolution and its norm, by the name of what has both.
+fn of_layer(path: &str) -> [String; 2] {
+    ["convolution", "normalization"].map(|name| format!("{path}.{name}"))
+}
+
 /// How much narrower the convolutions in a bottleneck are.
 const REDUCTION: usize = 4;
 
+/// The networks of timm: name, whether their layers are bottlenecks, and the numbers of these.
+const TIMM: [(&str, bool, [usize; 4]); 5] = [
+    ("resnet18", false, [2, 2, 2, 2]),
+    ("resnet34", false, [3, 4, 6, 3]),
+    ("resnet50", true, [3, 4, 6, 3]),
+    ("resnet101", true, [3, 4, 23, 3]),
+    ("resnet152", true, [3, 8, 36, 3]),
+];
+
 /// The configuration in `config.json`.
-struct Settings {
-    channels: Size,
+pub(crate) struct Settings {
+    names: Names,
+    pub(crate) channels: Size,
     embedding: Size,
-    hidden: Vec<Size>,
+    /// The channels of each stage.
+    pub(crate) hidden: Vec<Size>,
     depths: Vec<Size>,
     bottleneck: bool,
     activation: Activation,
@@ -56,10 +107,38 @@ struct Settings {
     downsample_first: bool,
     /// Whether the first convolution of a bottleneck has the stride, not the second.
     downsample_in_bottleneck: bool,
+    /// Whether the last stage takes each second element in place of halving height and width.
+    dilates: bool,
 }
 
 impl Settings {
-    fn read(config: &Config<'_>) -> Result<Self, ModelError> {
+    /// A network of the timm library by its name; `dilates` is [`Self::dilates`].
+    pub(crate) fn timm(config: &Config<'_>, name: &str, channels: Size, dilates: bool) -> Result<Self, ModelError> {
+        // What is after a dot says which training the weights come from.
+        let kind = name.split('.').next().unwrap_or_default();
+        let Some((_, bottleneck, depths)) = TIMM.iter().find(|(known, ..)| *known == kind) else {
+            let known = TIMM.map(|(known, ..)| known).join(", ");
+            return Err(
+                config.error(format!("`backbone` is \"{name}\": of the networks of timm {known} are supported"))
+            );
+        };
+        let size = |value: usize| Size::derived(value, "`backbone`");
+        let widest = if *bottleneck { REDUCTION } else { 1 };
+        Ok(Self {
+            names: Names::Timm,
+            channels,
+            embedding: size(64),
+            hidden: [64, 128, 256, 512].map(|width| size(width * widest)).to_vec(),
+            depths: depths.map(size).to_vec(),
+            bottleneck: *bottleneck,
+            activation: Activation::RELU,
+            downsample_first: false,
+            downsample_in_bottleneck: false,
+            dilates,
+        })
+    }
+
+    pub(crate) fn read(config: &Config<'_>) -> Result<Self, ModelError> {
         let hidden = config.sizes("hidden_sizes", &[256, 512, 1024, 2048])?;
         let bottleneck = match config.text("layer_type", "bottleneck")? {
             "bottleneck" => true,
@@ -74,6 +153,8 @@ impl Settings {
             return Err(config.error(format!("an entry of {size}: bottlenecks have {REDUCTION} channels at least")));
         }
         Ok(Self {
+            names: Names::Own,
+            dilates: false,
             channels: config.size("num_channels", 3)?,
             embedding: config.size("embedding_size", 64)?,
             depths: config.as_many_sizes("depths", &[3, 4, 6, 3], &hidden)?,
@@ -109,18 +190,23 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
 
 /// What each stage gives, [batch_size, channels, height, width], of pixels of the same form. `path` is before the names of
 /// modules.
-fn maps(b: &mut Builder<'_>, s: &Settings, pixels: ValueId, path: &str) -> Result<Vec<ValueId>, ModelError> {
-    let stem = format!("{path}embedder");
-    let mut x = layer(b, pixels, &format!("{stem}.embedder"), [s.embedding, s.channels], Window::centred(7, 2))?;
+pub(crate) fn maps(b: &mut Builder<'_>, s: &Settings, pixels: ValueId, path: &str) -> Result<Vec<ValueId>, ModelError> {
+    let stem = s.names.stem();
+    let mut x = layer(b, pixels, path, &stem, [s.embedding, s.channels], Window::centred(7, 2))?;
+    let stem = format!("{path}{}", stem[0]);
     x = s.activation.apply(b, x, &format!("{stem}.activation"))?;
     x = convolution::max_pool(b, x, Window::centred(3, 2), &format!("{stem}.pooler"))?;
     let mut inner = s.embedding;
     let mut maps = Vec::new();
     for (stage, (&out, depth)) in s.hidden.iter().zip(&s.depths).enumerate() {
+        let halves = stage > 0 || s.downsample_first;
+        let dilates = s.dilates && stage + 1 == s.hidden.len();
         for at in 0..depth.value {
-            let stride = if at == 0 && (stage > 0 || s.downsample_first) { 2 } else { 1 };
-            let path = format!("{path}encoder.stages.{stage}.layers.{at}");
-            x = residual(b, s, x, &path, [out, inner], stride)?;
+            let stride = if at == 0 && halves && !dilates { 2 } else { 1 };
+            // The first layer still takes elements side by side: it takes the map that is not thinned out.
+            let middle = if dilates && at > 0 { Window::spread(3, 2) } else { Window::centred(3, 1) };
+            let second = if dilates { Window::spread(3, 2) } else { Window::centred(3, 1) };
+            x = residual(b, s, x, path, [stage, at], [out, inner], stride, [middle, second])?;
             inner = out;
         }
         maps.push(x);
@@ -133,45 +219,51 @@ fn layer(
     b: &mut Builder<'_>,
     x: ValueId,
     path: &str,
+    modules: &[String; 2],
     channels: [Size; 2],
     window: Window,
 ) -> Result<ValueId, ModelError> {
-    let modules = [format!("{path}.convolution"), format!("{path}.normalization")];
-    convolution::normalized(b, x, [&modules[0], &modules[1]], channels, window)
+    let [convolution, norm] = modules.each_ref().map(|module| format!("{path}{module}"));
+    convolution::normalized(b, x, [&convolution, &norm], channels, window)
 }
 
+/// A residual layer, by stage and number. Its convolutions of windows have these, the first one of two with the stride.
+#[allow(clippy::too_many_arguments, reason = "the layer's place, sizes and windows")]
 fn residual(
     b: &mut Builder<'_>,
     s: &Settings,
     x: ValueId,
     path: &str,
+    [stage, number]: [usize; 2],
     [out, inner]: [Size; 2],
     stride: usize,
+    [middle, second]: [Window; 2],
 ) -> Result<ValueId, ModelError> {
     let narrow = Size::derived(out.value / REDUCTION, "an entry of hidden_sizes / 4");
-    let (first, second) = if s.downsample_in_bottleneck { (stride, 1) } else { (1, stride) };
+    let (before, within) = if s.downsample_in_bottleneck { (stride, 1) } else { (1, stride) };
     let layers = match s.bottleneck {
         true => vec![
-            ([narrow, inner], Window::centred(1, first)),
-            ([narrow, narrow], Window::centred(3, second)),
+            ([narrow, inner], Window::centred(1, before)),
+            ([narrow, narrow], Window { stride: within, ..middle }),
             ([out, narrow], Window::centred(1, 1)),
         ],
-        false => vec![([out, inner], Window::centred(3, stride)), ([out, out], Window::centred(3, 1))],
+        false => vec![([out, inner], Window { stride, ..middle }), ([out, out], second)],
     };
     let mut y = x;
     for (at, (channels, window)) in layers.iter().enumerate() {
-        let module = format!("{path}.layer.{at}");
-        y = layer(b, y, &module, *channels, *window)?;
+        let modules = s.names.inner([stage, number, at]);
+        y = layer(b, y, path, &modules, *channels, *window)?;
         // The last one has its activation after the sum.
         if at + 1 < layers.len() {
             // Whatever `hidden_act` says: the transformers library gives it to no convolution in a layer.
-            y = Activation::RELU.apply(b, y, &format!("{module}.activation"))?;
+            y = Activation::RELU.apply(b, y, &format!("{path}{}.activation", modules[0]))?;
         }
     }
     let shortcut = match inner.value != out.value || stride != 1 {
-        true => layer(b, x, &format!("{path}.shortcut"), [out, inner], Window::centred(1, stride))?,
+        true => layer(b, x, path, &s.names.shortcut([stage, number]), [out, inner], Window::centred(1, stride))?,
         false => x,
     };
-    let sum = b.add(y, shortcut, &format!("{path}.add"))?;
-    s.activation.apply(b, sum, &format!("{path}.activation"))
+    let place = format!("{path}stages.{stage}.{number}");
+    let sum = b.add(y, shortcut, &format!("{place}.add"))?;
+    s.activation.apply(b, sum, &format!("{place}.activation"))
 }

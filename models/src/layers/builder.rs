@@ -300,6 +300,13 @@ impl<'a> Builder<'a> {
         self.graph.add_weight(name, weight, Origin::Unknown)
     }
 
+    /// A weight of zeros.
+    pub(crate) fn zeros(&mut self, name: &str, size: Size) -> ValueId {
+        let weight = Weight::numbers(DType::F32, vec![size.value], &vec![0.0; size.value]);
+        let weight = weight.unwrap_or_else(|| unreachable!("there are as many numbers as the shape says"));
+        self.graph.add_weight(name, weight, Origin::Unknown)
+    }
+
     /// Root mean square normalization, as `LlamaRMSNorm` of the transformers library.
     pub(crate) fn rms_norm(&mut self, x: ValueId, module: &str, size: Size, eps: f64) -> Result<ValueId, ModelError> {
         let weight = self.weight(&[&format!("{module}.weight")], &[size])?;

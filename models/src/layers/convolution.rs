@@ -1,7 +1,9 @@
 //! Convolutions, pools and resizing of feature maps [batch_size, channels, height, width], whose height and width may be of
 //! any size.
 
-use planish_ir::ops::{Conv, Foreign, InnerOperators, Reduce, ReduceKind, Results, Setting, Settings, Sizes, Text};
+use planish_ir::ops::{
+    BinaryKind, Conv, Foreign, InnerOperators, Real, Reduce, ReduceKind, Results, Setting, Settings, Sizes, Text,
+};
 use planish_ir::{DType, Dim, Origin, Shape, TensorType, Type, ValueId, Weight};
 
 use crate::ModelError;
@@ -11,6 +13,9 @@ use crate::names;
 
 /// What `torch.nn.BatchNorm2d` adds to the variance.
 const BATCH_NORM_EPS: f64 = 1e-5;
+
+/// What `torch.nn.GroupNorm` adds to the variance.
+const GROUP_NORM_EPS: f64 = 1e-5;
 
 /// The version of ONNX's operators that pass through.
 const OPSET: usize = 13;
@@ -22,24 +27,31 @@ pub(crate) struct Window {
     pub(crate) stride: usize,
     /// Elements on each side of an axis that are taken for 0, or by a pool for the smallest number.
     pub(crate) padding: usize,
+    /// The distance between what it covers.
+    pub(crate) dilation: usize,
 }
 
 impl Window {
     /// A window of an odd size whose centre is at each `stride`-th element.
     pub(crate) fn centred(kernel: usize, stride: usize) -> Self {
-        Self { kernel, stride, padding: kernel / 2 }
+        Self { kernel, stride, padding: kernel / 2, dilation: 1 }
+    }
+
+    /// A window of an odd size whose centre is at each element, and which covers each `dilation`-th one.
+    pub(crate) fn spread(kernel: usize, dilation: usize) -> Self {
+        Self { padding: kernel / 2 * dilation, dilation, ..Self::centred(kernel, 1) }
     }
 
     /// Windows side by side.
     pub(crate) fn patches(kernel: usize) -> Self {
-        Self { kernel, stride: kernel, padding: 0 }
+        Self { kernel, stride: kernel, padding: 0, dilation: 1 }
     }
 
     /// How often it fits an axis. Where this has no polynomial form, it is a symbol whose name says how it comes about, so
     /// that layers side by side have the same one.
     fn places(self, size: &Dim) -> Dim {
         let signed = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        let room = signed(2 * self.padding) - signed(self.kernel);
+        let room = signed(2 * self.padding) - signed(self.dilation * (self.kernel - 1) + 1);
         let stride = Dim::constant(signed(self.stride));
         let spelled: String = size.to_string().chars().filter(|c| !c.is_whitespace()).map(spelled).collect();
         let rest = if room < 0 { format!("less_{}", -room) } else { format!("more_{room}") };
@@ -100,7 +112,7 @@ fn emit(
         weight,
         bias,
         strides: vec![window.stride; 2],
-        dilations: vec![1; 2],
+        dilations: vec![window.dilation; 2],
         pads: vec![window.padding; 4],
         groups,
         sizes: Shape::new([window.places(&height), window.places(&width)]),
@@ -227,11 +239,90 @@ pub(crate) fn resize(
         return Ok(x);
     }
     let shape = Shape::new([batch, channels, height, width]);
-    let sizes = b.emit(Sizes { of: shape.clone() }, &format!("{module}.sizes"))?;
-    let text = |text: &str| Setting::Bytes(text.as_bytes().into());
     let places = if corners { "align_corners" } else { "half_pixel" };
-    let settings = [("coordinate_transformation_mode", text(places)), ("mode", text("linear"))];
-    foreign(b, "Resize", vec![Some(x), None, None, Some(sizes)], &settings, shape, module)
+    interpolate(b, x, shape, &[("coordinate_transformation_mode", text(places)), ("mode", text("linear"))], module)
+}
+
+/// `torch.nn.functional.interpolate` with mode `bicubic`.
+pub(crate) fn resize_cubic(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    [height, width]: [Dim; 2],
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    let [batch, channels, _, _] = dims(b, x)?;
+    let shape = Shape::new([batch, channels, height, width]);
+    let settings = [
+        ("coordinate_transformation_mode", text("half_pixel")),
+        ("cubic_coeff_a", Setting::Float(Real(-0.75))),
+        ("mode", text("cubic")),
+    ];
+    interpolate(b, x, shape, &settings, module)
+}
+
+/// `torch.nn.functional.interpolate` with mode `nearest`.
+pub(crate) fn resize_nearest(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    [height, width]: [Dim; 2],
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    let [batch, channels, _, _] = dims(b, x)?;
+    let shape = Shape::new([batch, channels, height, width]);
+    let settings = [
+        ("coordinate_transformation_mode", text("asymmetric")),
+        ("mode", text("nearest")),
+        ("nearest_mode", text("floor")),
+    ];
+    interpolate(b, x, shape, &settings, module)
+}
+
+/// A setting of an operator of ONNX.
+fn text(text: &str) -> Setting {
+    Setting::Bytes(text.as_bytes().into())
+}
+
+fn interpolate(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    shape: Shape,
+    settings: &[(&str, Setting)],
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    let sizes = b.emit(Sizes { of: shape.clone() }, &format!("{module}.sizes"))?;
+    foreign(b, "Resize", vec![Some(x), None, None, Some(sizes)], settings, shape, module)
+}
+
+/// `torch.nn.GroupNorm` of so many groups.
+pub(crate) fn group_norm(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    module: &str,
+    channels: Size,
+    groups: usize,
+) -> Result<ValueId, ModelError> {
+    let at = |name: &str| format!("{module}.{name}");
+    let [batch, _, height, width] = dims(b, x)?;
+    let inner = Dim::constant(i64::try_from(channels.value / groups.max(1)).unwrap_or(i64::MAX));
+    let places = height.checked_mul(&width).and_then(|places| places.checked_mul(&inner));
+    let Some(places) = places.filter(|_| channels.value.is_multiple_of(groups.max(1))) else {
+        return Err(b.config.error(format!("{channels} channels are not those of {groups} groups of a norm")));
+    };
+    let count = Size::derived(groups, "the groups of a norm");
+    let in_groups = b.reshape(x, [batch.clone(), dim(count), places.clone()], &at("groups"))?;
+    let (one, zero) = (b.ones(&at("one"), count), b.zeros(&at("zero"), count));
+    let shape = Shape::new([batch.clone(), dim(count), places]);
+    let settings = [("epsilon", Setting::Float(Real(GROUP_NORM_EPS)))];
+    let normal =
+        foreign(b, "InstanceNormalization", vec![Some(in_groups), Some(one), Some(zero)], &settings, shape, module)?;
+    let normal = b.reshape(normal, [batch, dim(channels), height, width], &at("map"))?;
+    let mut vector = |name: &str| -> Result<ValueId, ModelError> {
+        let weight = b.weight(&[&at(name)], &[channels])?;
+        b.reshape(weight, [dim(channels), Dim::constant(1), Dim::constant(1)], &at(&format!("{name}.by_channel")))
+    };
+    let (weight, bias) = (vector("weight")?, vector("bias")?);
+    let scaled = b.binary(BinaryKind::Mul, [normal, weight], &at("mul"))?;
+    b.add(scaled, bias, &at("add"))
 }
 
 /// The mean of each channel: [batch_size, channels], or with `keep` [batch_size, channels, 1, 1].

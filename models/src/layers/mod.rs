@@ -10,6 +10,7 @@ pub(crate) mod convolution;
 pub(crate) mod decoder;
 pub(crate) mod delta;
 pub(crate) mod dense;
+pub(crate) mod detection;
 pub(crate) mod disentangled;
 pub(crate) mod encoder;
 pub(crate) mod experts;

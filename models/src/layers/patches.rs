@@ -183,7 +183,11 @@ pub(crate) fn dim(size: usize) -> Dim {
 const MAX_SIDE: u64 = 1 << 14;
 
 /// A key that is one number, or a list of height and width.
-fn height_and_width(config: &Config<'_>, key: &'static str, default: usize) -> Result<[usize; 2], ModelError> {
+pub(crate) fn height_and_width(
+    config: &Config<'_>,
+    key: &'static str,
+    default: usize,
+) -> Result<[usize; 2], ModelError> {
     let Some(value) = config.get(key) else { return Ok([config.size(key, default)?.value; 2]) };
     let side = |v: &Value| v.as_u64().filter(|n| (1..=MAX_SIDE).contains(n)).and_then(|n| usize::try_from(n).ok());
     let sides = match value {
