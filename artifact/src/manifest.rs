@@ -328,7 +328,8 @@ impl Manifest {
     #[must_use]
     pub fn load_options(&self) -> LoadOptions {
         let latent_cache = self.recipe.as_ref().and_then(|recipe| recipe.latent_cache);
-        LoadOptions { task: self.task, pooling: self.pooling, latent_cache, strict: false }
+        let image_size = self.recipe.as_ref().and_then(|recipe| recipe.image_size);
+        LoadOptions { task: self.task, pooling: self.pooling, latent_cache, image_size, ..LoadOptions::default() }
     }
 
     /// The version of this format.

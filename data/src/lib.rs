@@ -41,7 +41,7 @@ pub use described::described;
 pub use pictures::{NamedInputs, picture_inputs};
 use pictures::{PictureFiles, PictureInputs, PictureSource, Pictures, no_texts, takes_pictures};
 pub use pieces::Span;
-pub use planish_pictures::is_picture;
+pub use planish_pictures::{FILES as PICTURE_SETTINGS, Processor, fit as fit_pictures, is_picture};
 use tensors::TensorFiles;
 pub use tensors::{is_tensors, read_inputs};
 use texts::FIELD;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 
 use planish_ir::Graph;
 use planish_ir::Interface;
@@ -11,6 +12,7 @@ use crate::accept::{self, Accepted, accept};
 use crate::architectures::ARCHITECTURES;
 use crate::checkpoint::config::Config;
 use crate::layers::builder::Builder;
+use crate::layers::patches::MAX_SIDE;
 use crate::sentence;
 use crate::{Checkpoint, ModelError, Pooling, Task};
 
@@ -23,8 +25,52 @@ pub struct LoadOptions {
     pub pooling: Option<Pooling>,
     /// What the cache of a model with latent attention has; latents where absent.
     pub latent_cache: Option<LatentCache>,
+    /// Height and width of images; those of the configuration, or of `pictures`, where absent.
+    pub image_size: Option<ImageSize>,
+    /// What pictures become before they enter the model. It counts for models that the transformers library has take images of
+    /// any size.
+    pub pictures: Option<ImageSize>,
     /// Whether warnings are errors.
     pub strict: bool,
+}
+
+/// Height and width of images, written `HEIGHTxWIDTH`, or as one number for squares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageSize {
+    /// Rows of pixels.
+    pub height: usize,
+    /// Columns of pixels.
+    pub width: usize,
+}
+
+impl ImageSize {
+    fn sides(self) -> [usize; 2] {
+        [self.height, self.width]
+    }
+}
+
+impl fmt::Display for ImageSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.height, self.width)
+    }
+}
+
+/// A text is no size of images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected HEIGHTxWIDTH in pixels, or one number, from 1 to {MAX_SIDE}")]
+pub struct NotAnImageSize;
+
+impl FromStr for ImageSize {
+    type Err = NotAnImageSize;
+
+    fn from_str(text: &str) -> Result<Self, NotAnImageSize> {
+        let side = |text: &str| {
+            let number = text.parse().ok().filter(|n: &u64| (1..=MAX_SIDE).contains(n));
+            number.and_then(|n| usize::try_from(n).ok()).ok_or(NotAnImageSize)
+        };
+        let (height, width) = text.split_once('x').unwrap_or((text, text));
+        Ok(Self { height: side(height)?, width: side(width)? })
+    }
 }
 
 /// What the cache of a model with latent attention has.
@@ -130,8 +176,9 @@ impl Checkpoint {
 pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, ModelError> {
     let listed = sentence::chosen(checkpoint, &options)?;
     let head = listed.as_ref().map(|listed| listed.modules.head());
-    let Accepted { config, architecture, task, class, quantization } =
+    let Accepted { mut config, architecture, task, class, quantization } =
         accept(checkpoint, head.or(options.task).or(checkpoint.task_of_adapters()))?;
+    config.set_sizes_of_images(options.image_size.map(ImageSize::sides), options.pictures.map(ImageSize::sides));
     let mut builder = Builder::new(checkpoint, &config, architecture, quantization);
     builder.is_bare = listed.is_some();
     builder.chooses = task == Task::MultipleChoice;
@@ -140,6 +187,13 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
     if let Some(asked) = options.latent_cache.filter(|_| !builder.has_latents) {
         return Err(config.error(format!(
             "`latent_cache` is {asked}, but {} for {task} has no cache of latents; leave it out",
+            architecture.model_type
+        )));
+    }
+    if let Some([height, width]) = config.unused_size_of_images() {
+        return Err(config.error(format!(
+            "the size of images is to be {height} x {width}, but {} for {task} takes no images, images of any size, or only those \
+             of its configuration; leave `image_size` of the recipe out",
             architecture.model_type
         )));
     }

@@ -179,6 +179,7 @@ fn options(arguments: &Arguments) -> CalibrateOptions {
         task: arguments.task,
         pooling: arguments.pooling,
         latent_cache: None,
+        image_size: None,
         strict: arguments.strict,
         data: DataOptions {
             field: arguments.field.clone(),

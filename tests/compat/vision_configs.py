@@ -115,8 +115,21 @@ def detr(d: Draw) -> dict:
     )  # fmt: skip
 
 
+def beit(d: Draw) -> dict:
+    config = d.vision()
+    square = isinstance(config["image_size"], int)
+    return config | dict(
+        # Of a square: transformers takes the table of others for one.
+        use_absolute_position_embeddings=square and d.maybe(), use_relative_position_bias=d.maybe(),
+        use_shared_relative_position_bias=d.maybe(), layer_scale_init_value=d.of(0.0, 0.1), use_mean_pooling=d.maybe(),
+        use_mask_token=d.maybe(),
+    )  # fmt: skip
+
+
 # Each type, and what draws a configuration of it.
 TYPES = {
+    "beit": beit,
+    "data2vec-vision": beit,
     "deit": pooled,
     "detr": detr,
     "dinov2": dinov2,

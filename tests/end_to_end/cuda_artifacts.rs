@@ -26,7 +26,7 @@ const LARGE_SCORES: &str = "t5-gated-untied";
 /// Goldens whose graphs have the operators of others, with other sizes: compiling their kernels for the processor takes minutes.
 /// `convbert`, `nystromformer`, networks of convolutions and mixtures of experts have some that the target refuses. So have some
 /// of those with states of a fixed size; in the others, activations stay beside the sums that convolutions become.
-const ALIKE: &str = "albert bamba codegen cohere convbert convnext deberta deberta-v2 deepseek-v2 deepseek-v3 deit dinov2 \
+const ALIKE: &str = "albert bamba beit codegen cohere convbert convnext deberta deberta-v2 deepseek-v2 deepseek-v3 deit dinov2 \
     dinov2-registers dinov3 dots1 electra ernie4-5 ernie4-5-moe esm eurobert exaone4 falcon falcon-h1 falcon-mamba \
     flex-olmo gemma4 glm4 glm4-moe gpt-bigcode gpt-neo gpt-oss gptj granite granitemoe granitemoehybrid gte helium \
     hunyuan-moe jamba jina-v3 layoutlm lfm2 lfm2-moe llama4 longt5 mamba mamba2 mixtral mobilebert mpt mt5 \

@@ -147,8 +147,19 @@ pub(crate) const CPU_TARGETS: [&Target; 2] = [&ONNX, &ORT];
 pub(crate) const RECURRENT: [&str; 6] = ["falcon-mamba", "jamba", "mamba", "qwen3-5", "qwen3-5-moe", "qwen3-next"];
 
 /// Goldens of models of images.
-pub(crate) const IMAGES: [&str; 10] =
-    ["convnext", "deit", "dinov2", "dinov2-registers", "dinov3", "resnet", "segformer", "swin", "swinv2", "vit"];
+pub(crate) const IMAGES: [&str; 11] = [
+    "beit",
+    "convnext",
+    "deit",
+    "dinov2",
+    "dinov2-registers",
+    "dinov3",
+    "resnet",
+    "segformer",
+    "swin",
+    "swinv2",
+    "vit",
+];
 
 /// Those that take images of any size, for which an engine needs to know sizes.
 const OF_ANY_SIZE: [&str; 3] = ["convnext", "resnet", "segformer"];

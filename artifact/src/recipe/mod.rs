@@ -10,7 +10,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use planish_models::LatentCache;
+use planish_models::{ImageSize, LatentCache};
 use planish_passes::quantize::WeightMethod;
 use planish_passes::{Exceptions, Half, KeptType, RangeMethod};
 use serde::{Deserialize, Serialize};
@@ -95,6 +95,9 @@ pub struct Recipe {
     /// What the cache of a model with latent attention has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latent_cache: Option<LatentCache>,
+    /// Height and width of images.
+    #[serde(skip_serializing_if = "Option::is_none", with = "text::optional")]
+    pub image_size: Option<ImageSize>,
     /// The logits that the graph gives.
     #[serde(skip_serializing_if = "Vec::is_empty", with = "text::list")]
     pub logits: Vec<LogitsChoice>,

@@ -17,7 +17,7 @@ use planish_artifact::backend::{Backend, LOCAL, RuntimeSettings};
 use planish_artifact::chain::Chain;
 use planish_artifact::manifest::PartManifest;
 use planish_data::{DataOptions, Dataset, Shard};
-use planish_models::{LatentCache, LoadOptions, Loaded, Pooling, Task};
+use planish_models::{ImageSize, LatentCache, LoadOptions, Loaded, Pooling, Task};
 use planish_passes::observe::{linear_inputs, mixtures};
 use run::{Broken, Runner, Sink};
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,8 @@ pub struct CalibrateOptions {
     pub pooling: Option<Pooling>,
     /// What the cache of a model with latent attention has.
     pub latent_cache: Option<LatentCache>,
+    /// Height and width of images.
+    pub image_size: Option<ImageSize>,
     /// Whether warnings are errors.
     pub strict: bool,
     /// How the data set is read.
@@ -57,8 +59,8 @@ pub struct CalibrateOptions {
 impl CalibrateOptions {
     /// How the model is loaded.
     fn loading(&self) -> LoadOptions {
-        let Self { task, pooling, latent_cache, strict, .. } = *self;
-        LoadOptions { task, pooling, latent_cache, strict }
+        let Self { task, pooling, latent_cache, image_size, strict, .. } = *self;
+        LoadOptions { task, pooling, latent_cache, image_size, pictures: None, strict }
     }
 }
 

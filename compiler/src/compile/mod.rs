@@ -35,7 +35,7 @@ use planish_passes::{
 use crate::engine::{PROFILES, Profiles};
 use crate::packages;
 use crate::quantize::{Quantizations, QuantizeOptions, QuantizeProgress, WeightOptions};
-use crate::source::SourceModel;
+use crate::source::{SourceModel, pictures};
 
 pub use check::output as check_output;
 pub use describe::{computed_precision, interface, parameters, value_info};
@@ -212,6 +212,8 @@ pub fn lower(
         task: options.task,
         pooling: options.pooling,
         latent_cache: options.recipe.as_ref().and_then(|recipe| recipe.latent_cache),
+        image_size: options.recipe.as_ref().and_then(|recipe| recipe.image_size),
+        pictures: None,
         strict: options.strict,
     })?;
     source.warnings.iter().for_each(|w| observer.warning(w));
@@ -339,6 +341,9 @@ pub fn compile(
     }
     let pooling = options.pooling.zip(describe::features(&source));
     let companions = write::companions(model, pooling, draft.folder())?;
+    if let Some(size) = options.recipe.as_ref().and_then(|recipe| recipe.image_size) {
+        pictures::fit(draft.folder(), size, observer)?;
+    }
     let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
     let parts = source.parts.iter().zip(&lowered).zip(&emitted);
     let parts = parts.map(|((part, lowered), emitted)| {

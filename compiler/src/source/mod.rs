@@ -6,6 +6,7 @@ mod graph;
 pub mod modules;
 mod onnx;
 mod opset;
+pub(crate) mod pictures;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -224,11 +225,16 @@ impl SourceModel {
     /// When the model cannot be loaded, or with `strict` when there is a warning.
     pub fn load(&self, options: LoadOptions) -> Result<Loaded> {
         match self {
-            Self::Checkpoint(checkpoint, _) => Ok(planish_models::load(checkpoint, options)?),
+            Self::Checkpoint(checkpoint, _) => {
+                let pictures = options.pictures.or_else(|| pictures::size(&self.folder()));
+                Ok(planish_models::load(checkpoint, LoadOptions { pictures, ..options })?)
+            }
             Self::Onnx(model) => {
                 let pooling = options.pooling.map(|pooling| (format!("pooling ({pooling})"), "the outputs"));
                 let cache = options.latent_cache.map(|cache| (format!("--recipe latent-cache={cache}"), "the cache"));
-                match pooling.or(cache) {
+                let size =
+                    options.image_size.map(|size| (format!("--recipe image-size={size}"), "the sizes of images"));
+                match pooling.or(cache).or(size) {
                     Some((setting, what)) => bail!(
                         "{setting} is for checkpoints, and {} keeps {what} of its graph; compile the checkpoint that it was \
                          made from",

@@ -11,7 +11,8 @@ use crate::checkpoint::config::{MAX_SIZE, Size};
 use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
 use crate::layers::heads;
-use crate::layers::patches::{self, Images};
+use crate::layers::patches::{self, Images, Positions};
+use crate::layers::resample::Filter;
 use crate::layers::vision::{self, Context, Defaults, Gate, Layers, Names};
 use crate::names;
 use crate::{ModelError, Task};
@@ -100,17 +101,11 @@ fn read(b: &Builder<'_>) -> Result<Layers, ModelError> {
 }
 
 fn build(b: &mut Builder<'_>, task: Task, patch: usize, has_registers: bool) -> Result<Properties, ModelError> {
-    let images = Images::read(b.config, 224, patch)?;
-    if images.image[0] != images.image[1] {
-        let [height, width] = images.image;
-        return Err(b.config.error(format!(
-            "`image_size` is {height} x {width}, for which transformers resamples the positions of a square: that is not \
-             supported; set it to the square that the model was trained on"
-        )));
-    }
+    let images = Images::resizable(b.config, 224, patch, true)?;
     let s = read(b)?;
     let registers = if has_registers { b.config.whole("num_register_tokens", 4)? } else { 0 };
-    let x = embeddings(b, &images, &s, registers)?;
+    let filter = if has_registers { Filter::SmoothCubic } else { Filter::Cubic };
+    let x = embeddings(b, &images, &s, registers, filter)?;
     let x = s.apply(b, x, Context::default())?;
     let hidden = b.layer_norm(x, "layernorm", s.hidden, s.eps)?;
     let before = 1 + registers;
@@ -120,13 +115,20 @@ fn build(b: &mut Builder<'_>, task: Task, patch: usize, has_registers: bool) -> 
 
 /// The token of the class and of each patch with their positions, with registers between them:
 /// [batch_size, 1 + registers + patches, hidden].
-fn embeddings(b: &mut Builder<'_>, images: &Images, s: &Layers, registers: usize) -> Result<ValueId, ModelError> {
+fn embeddings(
+    b: &mut Builder<'_>,
+    images: &Images,
+    s: &Layers,
+    registers: usize,
+    filter: Filter,
+) -> Result<ValueId, ModelError> {
     const PATCHES: &str = "embeddings.patch_embeddings";
     let patches = images.embed(b, PATCHES, &format!("{PATCHES}.projection"), s.hidden, true)?;
     let class = patches::tokens(b, "embeddings.cls_token", 1, s.hidden)?;
     let tokens = patches::join(b, vec![class, patches], "embeddings.tokens")?;
     let count = 1 + images.patches();
-    let placed = patches::add_positions(b, tokens, "embeddings.position_embeddings", count, s.hidden)?;
+    let positions = Positions { before: 1, filter, is_square: true };
+    let placed = patches::add_resampled_positions(b, tokens, vit::POSITIONS, images, s.hidden, positions)?;
     if registers == 0 {
         return Ok(placed);
     }

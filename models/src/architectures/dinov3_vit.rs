@@ -74,7 +74,7 @@ const DEFAULTS: Defaults =
 
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let config = b.config;
-    let images = Images::read(config, 224, 16)?;
+    let images = Images::resizable(config, 224, 16, true)?;
     let mut s = Layers::read(config, &DEFAULTS, &NAMES)?;
     s.qkv_bias =
         [config.boolean("query_bias", true)?, config.boolean("key_bias", false)?, config.boolean("value_bias", true)?];

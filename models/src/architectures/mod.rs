@@ -7,6 +7,7 @@ pub(crate) mod apertus;
 pub(crate) mod arcee;
 pub(crate) mod bamba;
 pub(crate) mod bart;
+pub(crate) mod beit;
 pub(crate) mod bert;
 pub(crate) mod biogpt;
 pub(crate) mod bloom;
@@ -149,6 +150,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     arcee::ARCHITECTURE,
     bamba::ARCHITECTURE,
     bart::ARCHITECTURE,
+    beit::ARCHITECTURE,
     bert::ARCHITECTURE,
     biogpt::ARCHITECTURE,
     bloom::ARCHITECTURE,
@@ -164,6 +166,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     convnext::V2,
     cwm::ARCHITECTURE,
     roberta::DATA2VEC_TEXT,
+    beit::DATA2VEC,
     deberta::ARCHITECTURE,
     deberta_v2::ARCHITECTURE,
     deepseek_v2::ARCHITECTURE,

@@ -8,9 +8,10 @@ use super::vit;
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{MAX_SIZE, Size};
 use crate::layers::activation::Activation;
-use crate::layers::builder::{BATCH, Builder};
+use crate::layers::builder::Builder;
 use crate::layers::heads;
-use crate::layers::patches::{self, Images, dim};
+use crate::layers::patches::{self, Images, Positions, dim};
+use crate::layers::resample::Filter;
 use crate::layers::shifted::{self, Windows};
 use crate::names;
 use crate::{ModelError, Task};
@@ -158,7 +159,7 @@ impl Settings {
             )));
         };
         let s = Self {
-            images: Images::of_any_size(config, 224, 4)?,
+            images: images(b)?,
             embedded,
             window: config.size("window_size", 7)?,
             ratio,
@@ -189,7 +190,7 @@ impl Settings {
 pub(super) fn build(b: &mut Builder<'_>, task: Task, version: &Version) -> Result<Properties, ModelError> {
     let s = Settings::read(b)?;
     let (mut x, mut grid) = embed(b, &s, version)?;
-    let whole: [usize; 2] = std::array::from_fn(|side| s.images.image[side] / s.images.patch[side]);
+    let whole = s.images.trained_grid();
     for (stage, depth) in s.depths.iter().enumerate() {
         let (hidden, heads) = (s.hidden(stage), s.heads[stage]);
         for index in 0..depth.value {
@@ -213,6 +214,15 @@ pub(super) fn build(b: &mut Builder<'_>, task: Task, version: &Version) -> Resul
     Ok(Properties::default())
 }
 
+/// Images of any size, as asked for, or as pictures come.
+fn images(b: &Builder<'_>) -> Result<Images, ModelError> {
+    let s = Images::of_any_size(b.config, 224, 4)?;
+    let (asked, pictures) = b.config.sizes_of_images();
+    let pictures = pictures.filter(|pictures| asked.is_none() && *pictures != s.image);
+    pictures.into_iter().for_each(|pictures| s.warn_followed(b.config, pictures));
+    Ok(Images { image: asked.or(pictures).unwrap_or(s.image), ..s })
+}
+
 /// The patches of an image, normalized: [batch_size, patches, embed_dim]. There are zeros after its pixels where patches do
 /// not divide its sides.
 fn embed(b: &mut Builder<'_>, s: &Settings, version: &Version) -> Result<(ValueId, [usize; 2]), ModelError> {
@@ -225,7 +235,7 @@ fn embed(b: &mut Builder<'_>, s: &Settings, version: &Version) -> Result<(ValueI
             let mut dims = images.image.map(dim);
             dims[side] = dim(more);
             let zero = b.graph.add_scalar(&format!("{MODULE}.zero.{side}"), DType::F32, 0.0);
-            let dims = [Dim::symbol(BATCH), dim(images.channels.value)].into_iter().chain(dims);
+            let dims = [Dim::symbol(b.images), dim(images.channels.value)].into_iter().chain(dims);
             let zeros = b.emit(Expand { x: zero, shape: Shape::new(dims) }, &format!("{MODULE}.zeros.{side}"))?;
             let padded = Concat { parts: vec![pixels, zeros], axis: 2 + side };
             pixels = b.emit(padded, &format!("{MODULE}.padded.{side}"))?;
@@ -236,7 +246,15 @@ fn embed(b: &mut Builder<'_>, s: &Settings, version: &Version) -> Result<(ValueI
     let x = images.project(b, pixels, modules, s.embedded, true)?;
     let mut x = b.layer_norm(x, "embeddings.norm", s.embedded, EPS)?;
     if version.positions && b.config.boolean("use_absolute_embeddings", false)? {
-        x = patches::add_positions(b, x, "embeddings.position_embeddings", images.patches(), s.embedded)?;
+        if images.image != s.images.image {
+            let ([height, width], [tall, wide]) = (s.images.image, images.patch);
+            return Err(b.config.error(format!(
+                "patches of {tall} x {wide} do not divide images of {height} x {width}, for which transformers has no \
+                 absolute positions (`use_absolute_embeddings`)"
+            )));
+        }
+        let positions = Positions { before: 0, filter: Filter::Cubic, is_square: false };
+        x = patches::add_resampled_positions(b, x, vit::POSITIONS, &images, s.embedded, positions)?;
     }
     Ok((x, images.grid()))
 }
@@ -258,7 +276,8 @@ fn join(
         .collect();
     let x = shifted::order(b, x, &places, hidden, &format!("{path}.quarters"))?;
     let [both, four] = [2, 4].map(|times| Size::derived(times * hidden.value, "features of joined tokens"));
-    let mut x = b.reshape(x, [Dim::symbol(BATCH), dim(rows * columns), dim(four.value)], &format!("{path}.joined"))?;
+    let mut x =
+        b.reshape(x, [Dim::symbol(b.images), dim(rows * columns), dim(four.value)], &format!("{path}.joined"))?;
     let norm = format!("{path}.norm");
     if version.norms_first {
         x = b.layer_norm(x, &norm, four, EPS)?;
@@ -310,7 +329,7 @@ fn attention(
 ) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("{path}.attention.{name}");
     let windows = (version.windows)(b, s, layer)?;
-    let (hidden, batch) = (layer.hidden, Dim::symbol(BATCH));
+    let (hidden, batch) = (layer.hidden, Dim::symbol(b.images));
     let (count, tokens) = (windows.count(), windows.tokens());
     let x = shifted::order(b, x, &windows.partition(), hidden, &at("windows"))?;
     let linear = |b: &mut Builder<'_>, name: &str, bias| b.projection(x, &at(name), [hidden; 2], bias);

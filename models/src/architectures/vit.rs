@@ -8,7 +8,8 @@ use crate::checkpoint::config::Size;
 use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
 use crate::layers::heads;
-use crate::layers::patches::{self, Images};
+use crate::layers::patches::{self, Images, Positions};
+use crate::layers::resample::Filter;
 use crate::layers::vision::{self, Context, Defaults, Layers, Names, RENAMED};
 use crate::names;
 use crate::{ModelError, Task};
@@ -35,6 +36,9 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 /// The tasks of models of images alone.
 pub(crate) const TASKS: &[Task] = &[Task::FeatureExtraction, Task::ImageClassification];
 
+/// The table of positions.
+pub(crate) const POSITIONS: &str = "embeddings.position_embeddings";
+
 /// Keys of the layers, then of the pooler, which a classifier does without.
 pub(crate) const KEYS: &[&[&str]] =
     &[vision::KEYS, patches::KEYS, &["qkv_bias"], &["pooler_act", "pooler_output_size"]];
@@ -51,7 +55,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
 
 /// The configuration of ViT and of models with the same keys.
 pub(crate) fn read(b: &Builder<'_>, defaults: &Defaults) -> Result<(Images, Layers), ModelError> {
-    let images = Images::read(b.config, 224, 16)?;
+    let images = Images::resizable(b.config, 224, 16, false)?;
     let mut s = Layers::read(b.config, defaults, &Names::VIT)?;
     s.qkv_bias = [b.config.boolean("qkv_bias", true)?; 3];
     Ok((images, s))
@@ -65,8 +69,8 @@ pub(crate) fn encode(b: &mut Builder<'_>, images: &Images, s: &Layers, before: &
     let mut parts = before.iter().map(|name| patches::tokens(b, name, 1, s.hidden)).collect::<Result<Vec<_>, _>>()?;
     parts.push(patches);
     let tokens = patches::join(b, parts, "embeddings.tokens")?;
-    let count = images.patches() + before.len();
-    let x = patches::add_positions(b, tokens, "embeddings.position_embeddings", count, s.hidden)?;
+    let positions = Positions { before: before.len(), filter: Filter::Cubic, is_square: false };
+    let x = patches::add_resampled_positions(b, tokens, POSITIONS, images, s.hidden, positions)?;
     let x = s.apply(b, x, Context::default())?;
     b.layer_norm(x, "layernorm", s.hidden, s.eps)
 }

@@ -1,7 +1,7 @@
 //! Reading `config.json`: typed, and with a record of which keys were asked for, so that a test holds
 //! them against the keys that an architecture declares.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
@@ -63,6 +63,10 @@ pub(crate) struct Config<'a> {
     values: &'a Map<String, Value>,
     /// Older names of keys, and the names that they are read under.
     older_keys: &'static [(&'static str, &'static str)],
+    /// Heights and widths of images: what the caller asks for, and what pictures become.
+    images: [Option<[usize; 2]>; 2],
+    /// Whether the architecture takes images of other sizes than the configuration says.
+    is_resizable: Cell<bool>,
     asked: RefCell<BTreeSet<&'static str>>,
     /// Sizes that the file does not give.
     defaults: RefCell<Vec<Size>>,
@@ -77,6 +81,8 @@ impl<'a> Config<'a> {
             part: checkpoint.whole().map_or(Part::Whole, |_| Part::Text),
             values: checkpoint.config(),
             older_keys: &[],
+            images: [None; 2],
+            is_resizable: Cell::default(),
             asked: RefCell::default(),
             defaults: RefCell::default(),
             warnings: RefCell::default(),
@@ -101,14 +107,17 @@ impl<'a> Config<'a> {
             part: Part::Section(key),
             values,
             older_keys: &[],
+            images: self.images,
+            is_resizable: Cell::default(),
             asked: RefCell::default(),
             defaults: RefCell::default(),
             warnings: RefCell::default(),
         })
     }
 
-    /// Takes over the warnings of the configuration of a part.
+    /// Takes over the warnings of the configuration of a part, and whether it follows sizes of images.
     pub(crate) fn take_over(&self, section: &Self) {
+        self.is_resizable.set(self.is_resizable.get() || section.is_resizable.get());
         self.warnings.borrow_mut().extend(section.take_warnings());
     }
 
@@ -134,6 +143,22 @@ impl<'a> Config<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Sets heights and widths of images: what the caller asks for, and what pictures become.
+    pub(crate) fn set_sizes_of_images(&mut self, asked: Option<[usize; 2]>, pictures: Option<[usize; 2]>) {
+        self.images = [asked, pictures];
+    }
+
+    /// These sizes, which the caller follows.
+    pub(crate) fn sizes_of_images(&self) -> (Option<[usize; 2]>, Option<[usize; 2]>) {
+        self.is_resizable.set(true);
+        (self.images[0], self.images[1])
+    }
+
+    /// The size that the caller asks for, if nothing follows it.
+    pub(crate) fn unused_size_of_images(&self) -> Option<[usize; 2]> {
+        self.images[0].filter(|_| !self.is_resizable.get())
     }
 
     /// The name that the file has for a key.

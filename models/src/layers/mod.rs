@@ -20,6 +20,7 @@ pub(crate) mod norm;
 pub(crate) mod patches;
 pub(crate) mod pooling;
 pub(crate) mod relative;
+pub(crate) mod resample;
 pub(crate) mod rope;
 pub(crate) mod selective;
 pub(crate) mod seq2seq;

@@ -2,12 +2,13 @@
 //! arXiv:2010.11929).
 
 use planish_ir::ops::{Concat, Expand, Linear, Reduce, ReduceKind, Slice};
-use planish_ir::{Dim, Shape, ValueId};
+use planish_ir::{Dim, Shape, ValueId, Weight};
 use serde_json::Value;
 
 use crate::ModelError;
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::builder::Builder;
+use crate::layers::resample::{Filter, resample};
 use crate::names;
 
 /// The keys that [`Images::read`] reads.
@@ -19,6 +20,8 @@ pub(crate) struct Images {
     pub(crate) channels: Size,
     /// Height and width in pixels.
     pub(crate) image: [usize; 2],
+    /// Those of the images that it was trained on.
+    pub(crate) trained: [usize; 2],
     /// Height and width of a patch in pixels.
     pub(crate) patch: [usize; 2],
 }
@@ -26,35 +29,83 @@ pub(crate) struct Images {
 impl Images {
     /// Reads the sizes, of which a configuration without one has those of transformers.
     pub(crate) fn read(config: &Config<'_>, image: usize, patch: usize) -> Result<Self, ModelError> {
-        Self::read_if(config, image, patch, |image, patch| image.is_multiple_of(patch))
+        Self::of_any_size(config, image, patch)?.made_of_patches(config)
     }
 
     /// The same of a model that leaves out the last rows and columns of pixels that fill no patch.
     pub(crate) fn read_any(config: &Config<'_>, image: usize, patch: usize) -> Result<Self, ModelError> {
-        Self::read_if(config, image, patch, |_, _| true)
+        let s = Self::of_any_size(config, image, patch)?;
+        if (0..2).any(|i| s.patch[i] > s.image[i]) { s.made_of_patches(config) } else { Ok(s) }
     }
 
-    fn read_if(
+    /// The same for a model that takes images of other sizes than `image_size`: of that which the caller asks for. Where it
+    /// `follows` pictures, as transformers has it take images of any size, it is else that of the pictures that come.
+    pub(crate) fn resizable(
         config: &Config<'_>,
         image: usize,
         patch: usize,
-        fits: impl Fn(usize, usize) -> bool,
+        follows: bool,
     ) -> Result<Self, ModelError> {
         let s = Self::of_any_size(config, image, patch)?;
-        if (0..2).any(|i| s.patch[i] > s.image[i] || !fits(s.image[i], s.patch[i])) {
-            let [image, patch] = [s.image, s.patch].map(|[height, width]| format!("{height} x {width}"));
-            return Err(config.error(format!("images of {image} (`image_size`) are not made of patches of {patch}")));
+        let (asked, pictures) = config.sizes_of_images();
+        if let Some(image) = asked {
+            return Self { image, ..s }.made_of_patches(config);
         }
-        Ok(s)
+        let Some(pictures) = pictures.filter(|pictures| *pictures != s.trained) else {
+            return s.made_of_patches(config);
+        };
+        let followed = Self { image: pictures, ..s };
+        if follows && followed.has_whole_patches() {
+            s.warn_followed(config, pictures);
+            return Ok(followed);
+        }
+        let ([height, width], sides) = (s.trained, s.other_pictures(pictures));
+        config.warn(format!(
+            "{sides}: the graph takes {height} x {width}; to have it take others, add --recipe image-size=HEIGHTxWIDTH"
+        ));
+        s.made_of_patches(config)
     }
 
-    /// The same for a model that pads images whose sizes its patches do not divide.
+    /// Warns that the graph takes images of the size that pictures become.
+    pub(crate) fn warn_followed(&self, config: &Config<'_>, pictures: [usize; 2]) {
+        let ([height, width], sides) = (pictures, self.other_pictures(pictures));
+        config.warn(format!(
+            "{sides}: the graph takes {height} x {width}, as transformers does; to choose, add --recipe \
+             image-size=HEIGHTxWIDTH"
+        ));
+    }
+
+    fn other_pictures(&self, [height, width]: [usize; 2]) -> String {
+        let [rows, columns] = self.trained;
+        format!("`image_size` is {rows} x {columns}, but preprocessor_config.json makes pictures {height} x {width}")
+    }
+
+    /// Those of a model that pads images whose sizes its patches do not divide.
     pub(crate) fn of_any_size(config: &Config<'_>, image: usize, patch: usize) -> Result<Self, ModelError> {
-        Ok(Self {
-            channels: config.size("num_channels", 3)?,
-            image: height_and_width(config, "image_size", image)?,
-            patch: height_and_width(config, "patch_size", patch)?,
-        })
+        let channels = config.size("num_channels", 3)?;
+        let image = height_and_width(config, "image_size", image)?;
+        Ok(Self { channels, image, trained: image, patch: height_and_width(config, "patch_size", patch)? })
+    }
+
+    fn has_whole_patches(&self) -> bool {
+        (0..2).all(|i| self.patch[i] <= self.image[i] && self.image[i].is_multiple_of(self.patch[i]))
+    }
+
+    fn made_of_patches(self, config: &Config<'_>) -> Result<Self, ModelError> {
+        if self.has_whole_patches() {
+            return Ok(self);
+        }
+        let [image, patch] = [self.image, self.patch].map(|[height, width]| format!("{height} x {width}"));
+        let [height, width]: [usize; 2] =
+            std::array::from_fn(|i| (self.image[i] / self.patch[i]).max(1) * self.patch[i]);
+        Err(config.error(format!(
+            "images of {image} (`image_size`) are not made of patches of {patch}; take {height} x {width}"
+        )))
+    }
+
+    /// Rows and columns of patches in the images that it was trained on.
+    pub(crate) fn trained_grid(&self) -> [usize; 2] {
+        [self.trained[0] / self.patch[0], self.trained[1] / self.patch[1]]
     }
 
     /// Rows and columns of patches.
@@ -159,6 +210,54 @@ pub(crate) fn add_positions(
     b.add(x, positions, "embeddings.add")
 }
 
+/// Where a table of positions comes from.
+#[derive(Clone, Copy)]
+pub(crate) struct Positions {
+    /// The tokens before those of patches, which have positions too.
+    pub(crate) before: usize,
+    pub(crate) filter: Filter,
+    /// Whether the table is one of a square even of images that have the size of `image_size`.
+    pub(crate) is_square: bool,
+}
+
+/// Adds a table of positions to the tokens of images, some before those of patches. Where images have another size than
+/// `image_size`, those of patches are resampled.
+pub(crate) fn add_resampled_positions(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    table: &str,
+    images: &Images,
+    features: Size,
+    positions: Positions,
+) -> Result<ValueId, ModelError> {
+    let Positions { before, filter, is_square } = positions;
+    let trained = images.trained_grid();
+    let is_asked = images.image != images.trained;
+    let (count, side) = (trained[0] * trained[1], (trained[0] * trained[1]).isqrt());
+    let from = if is_square { [side; 2] } else { trained };
+    if !(is_square || is_asked) || images.grid() == from {
+        return add_positions(b, x, table, before + count, features);
+    }
+    if from[0] * from[1] != count || from[0] != from[1] {
+        let [rows, columns] = trained;
+        return Err(b.config.error(format!(
+            "the positions are those of {rows} x {columns} patches (`image_size`, `patch_size`), and transformers resamples \
+             those of a square only"
+        )));
+    }
+    let shape = [1, before + count].map(|size| Size::derived(size, "tokens by `image_size` and `patch_size`"));
+    let (stored, origin) = b.tensors.take(&[table], &[shape[0], shape[1], features])?;
+    let resampled = || {
+        let rows = stored.reshape(&[before + count, features.value])?;
+        let patches = resample(&rows.rows(before..before + count)?, from, images.grid(), filter)?;
+        let all = Weight::concat(&[rows.rows(0..before)?, patches], 0)?;
+        all.reshape(&[1, before + images.patches(), features.value])
+    };
+    let weight = resampled().unwrap_or_else(|| unreachable!("the shape was checked"));
+    let positions = b.graph.add_weight(table, weight, origin);
+    b.add(x, positions, "embeddings.add")
+}
+
 /// The tokens from `start` up to `end`.
 pub(crate) fn between(
     b: &mut Builder<'_>,
@@ -180,7 +279,7 @@ pub(crate) fn dim(size: usize) -> Dim {
 }
 
 /// The largest side of an image: with it, sizes of tensors stay in range.
-const MAX_SIDE: u64 = 1 << 14;
+pub(crate) const MAX_SIDE: u64 = 1 << 14;
 
 /// A key that is one number, or a list of height and width.
 pub(crate) fn height_and_width(

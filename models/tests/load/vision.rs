@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 
 use crate::support::{Draft, Stored, assert_says, golden, load_path, meaning, task};
 
-const LENIENT: LoadOptions = LoadOptions { task: None, strict: false, pooling: None, latent_cache: None };
-const STRICT: LoadOptions = LoadOptions { task: None, strict: true, pooling: None, latent_cache: None };
+const LENIENT: LoadOptions =
+    LoadOptions { task: None, strict: false, pooling: None, latent_cache: None, image_size: None, pictures: None };
+const STRICT: LoadOptions =
+    LoadOptions { task: None, strict: true, pooling: None, latent_cache: None, image_size: None, pictures: None };
 
 fn interface(draft: &Draft, options: LoadOptions) -> Vec<String> {
     let model = draft.load(options).unwrap();

@@ -1,9 +1,11 @@
 //! From a picture to the inputs of a model, as the image processors of the transformers library compute them with Pillow.
 
+mod fitted;
 mod settings;
 mod sizes;
 mod types;
 
+pub use fitted::fit;
 use rayon::prelude::*;
 pub use settings::FILES;
 use sizes::Size;
