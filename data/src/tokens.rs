@@ -14,7 +14,7 @@ use super::texts::Text;
 use super::{DataOptions, TextModel, listed};
 use crate::inputs::Sampling;
 use crate::sentence::SentenceSettings;
-use crate::tokenizer::{TOKENIZER, TextTokenizer, token};
+use crate::tokenizer::{TOKENIZER, TextTokenizer, padding_token, token};
 
 /// The most tokens of a text where neither the model nor the user says less.
 const LONGEST: usize = 512;
@@ -154,6 +154,20 @@ impl Tokens {
             is_static,
             vocabulary,
         })
+    }
+
+    /// The same with padding up to so many tokens, or as many as the model takes: the padding of the tokenizer, because the model
+    /// reads it.
+    ///
+    /// # Errors
+    /// When a file of the folder that may name it cannot be read.
+    pub(super) fn filled_to(mut self, width: usize, folder: &Path) -> Result<Self> {
+        self.pad = padding_token(&self.tokenizer, folder)?.unwrap_or(self.pad);
+        let width = width.min(self.longest);
+        self.longest = width;
+        self.tokenizer = self.tokenizer.cut_to(width, false)?;
+        self.ids.width = self.ids.width.or(Some(width));
+        Ok(self)
     }
 
     /// Whether padding can be told from tokens.

@@ -10,6 +10,7 @@ use planish_artifact::Artifact;
 use planish_artifact::files::check_writable;
 use planish_artifact::units::count_text;
 use planish_check::predict::{Output, OutputForm, PredictObserver, PredictOptions, Predicted, predict};
+use planish_files::Kind;
 
 use super::heartbeat::Heartbeat;
 use super::terminal::{bars, print_lines, progress};
@@ -40,9 +41,11 @@ use super::{RunOn, Usage, note, overwrites, print_json, warn};
 /// context. Masked tokens: `masks`, each with its likeliest tokens. Offsets count characters; of a pair `sequence`, 0 or 1, says in
 /// which text.
 ///
-/// Pictures: `label`, `score` and `scores` of image-classification; `embedding` of feature-extraction: pooler_output if the graph
-/// gives it; `objects` of object-detection, each with label, score and box, whose xmin, ymin, xmax and ymax are pixels of the
-/// picture; `segments` of semantic-segmentation: the labels that pixels have, with their number. preprocessor_config.json of the artifact says how pictures become inputs. `id` is the path of the picture below the
+/// Pictures: `label`, `score` and `scores` of image-classification, and the same of the labels that --labels gives for
+/// zero-shot-image-classification, by a softmax, or for SigLIP by a sigmoid; `embedding` of feature-extraction: pooler_output if the
+/// graph gives it; `objects` of object-detection, each with label, score and box, whose xmin, ymin, xmax and ymax are pixels of the
+/// picture; `segments` of semantic-segmentation: the labels that pixels have, with their number. preprocessor_config.json of the
+/// artifact says how pictures become inputs. `id` is the path of the picture below the
 /// folder.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -90,6 +93,13 @@ pub(super) struct Arguments {
     /// colours of segments and, in NAME.classes.png, the number of the class of each pixel
     #[arg(long, value_name = "DIR")]
     draw: Option<PathBuf>,
+    /// What pictures may show, for a model that compares them with texts, such as CLIP: labels with commas between them, or a .txt
+    /// file with a label a line
+    #[arg(long, value_name = "LABELS")]
+    labels: Option<String>,
+    /// The text that is made of each label, which {} stands for [default: "This is a photo of {}."]
+    #[arg(long, value_name = "TEXT", requires = "labels")]
+    template: Option<String>,
     #[command(flatten)]
     threads: ThreadArguments,
     /// Print JSON about the run: texts, tokens, seconds. Needs -o FILE
@@ -122,6 +132,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         top: arguments.top,
         threshold: arguments.threshold,
         draw: arguments.draw,
+        labels: arguments.labels.map(|labels| named_labels(&labels)).transpose()?.unwrap_or_default(),
+        template: arguments.template,
         threads,
         settings,
     };
@@ -140,6 +152,20 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     progress(&summary(&predicted));
     Ok(())
+}
+
+/// The labels of a list with commas, or of the lines of a file.
+fn named_labels(given: &str) -> Result<Vec<String>> {
+    let path = Path::new(given);
+    if !path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("txt")) {
+        return Ok(given.split(',').map(|label| label.trim().to_owned()).collect());
+    }
+    let text = planish_files::read_text(path, &Kind::SETTINGS).with_context(|| format!("--labels {given}"))?;
+    let labels: Vec<String> = text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect();
+    if labels.is_empty() {
+        return Err(Usage(format!("--labels {given}: the file has no label")).into());
+    }
+    Ok(labels)
 }
 
 /// One line about the run.

@@ -126,10 +126,69 @@ def beit(d: Draw) -> dict:
     )  # fmt: skip
 
 
+def tower(d: Draw) -> dict:
+    """A tower of square images, in which pixels of the last rows and columns may be of no patch."""
+    config = d.vision()
+    config["image_size"] = config["patch_size"] * d.randint(1, 4) + d.of(0, 0, 1)
+    return config
+
+
+def clip_vision(d: Draw) -> dict:
+    return tower(d) | dict(projection_dim=d.randint(5, 11))
+
+
+def clip_text(d: Draw) -> dict:
+    text = d.text()
+    # Of a token of the vocabulary, of one beyond it, and the one that older configurations have.
+    text["eos_token_id"] = d.of(2, 6, 49407)
+    return text | dict(projection_dim=d.randint(5, 11))
+
+
+def clip(d: Draw) -> dict:
+    return dict(
+        text_config=clip_text(d), vision_config=clip_vision(d), projection_dim=d.randint(5, 11),
+        logit_scale_init_value=d.of(2.6592, 0.5), num_labels=d.randint(1, 5),
+    )  # fmt: skip
+
+
+def chinese_clip_text(d: Draw) -> dict:
+    return d.bert()
+
+
+def chinese_clip(d: Draw) -> dict:
+    return clip(d) | dict(text_config=chinese_clip_text(d))
+
+
+def siglip_vision(d: Draw) -> dict:
+    return tower(d) | dict(vision_use_head=d.maybe())
+
+
+def siglip_text(d: Draw) -> dict:
+    return d.text() | dict(projection_size=d.of(None, d.randint(5, 11)))
+
+
+def siglip(d: Draw) -> dict:
+    vision, text = tower(d), d.text()
+    text["projection_size"] = vision["hidden_size"]
+    return dict(text_config=text, vision_config=vision, num_labels=d.randint(1, 5))
+
+
 # Each type, and what draws a configuration of it.
 TYPES = {
     "beit": beit,
     "data2vec-vision": beit,
+    "chinese_clip": chinese_clip,
+    "chinese_clip_text_model": chinese_clip_text,
+    "chinese_clip_vision_model": clip_vision,
+    "clip": clip,
+    "clip_text_model": clip_text,
+    "clip_vision_model": clip_vision,
+    "metaclip_2": clip,
+    "metaclip_2_text_model": clip_text,
+    "metaclip_2_vision_model": clip_vision,
+    "siglip": siglip,
+    "siglip_text_model": siglip_text,
+    "siglip_vision_model": siglip_vision,
     "deit": pooled,
     "detr": detr,
     "dinov2": dinov2,

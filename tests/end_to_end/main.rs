@@ -99,3 +99,4 @@ mod unbatched;
 mod unsupported_gpu;
 mod verification;
 mod weight_only;
+mod zero_shot;

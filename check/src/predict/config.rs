@@ -76,6 +76,11 @@ impl Config {
         self.problem_type() == Some("multi_label_classification")
     }
 
+    /// The type of the model.
+    pub(super) fn model_type(&self) -> Option<&str> {
+        self.settings.get("model_type").and_then(Value::as_str)
+    }
+
     fn problem_type(&self) -> Option<&str> {
         self.settings.get("problem_type").and_then(Value::as_str)
     }

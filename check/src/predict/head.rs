@@ -15,6 +15,7 @@ use planish_ir::{InputRole, OutputRole};
 use planish_models::Task;
 
 use super::config::{Activation, Config};
+use super::labels::{self, is_siglip};
 use super::objects::Scoring;
 use super::sink::OutputForm;
 use super::{PredictOptions, Unfit};
@@ -87,6 +88,19 @@ impl Head {
             let output = of(role).map(|output| output.value.name.clone());
             output.with_context(|| format!("{folder} has no output with the role {role}, which its task has"))
         };
+        if of(OutputRole::LogitsPerImage).is_some() {
+            let labels = labels::checked(options, &artifact.folder)?;
+            let activation = if is_siglip(&artifact.folder)? { Activation::Sigmoid } else { Activation::Softmax };
+            let output = named(OutputRole::LogitsPerImage)?;
+            return Ok(Self::Class { output, labels, activation, is_multi_label: false });
+        }
+        if let Some((option, _)) =
+            [("--labels", !options.labels.is_empty()), ("--template", options.template.is_some())]
+                .iter()
+                .find(|(_, is_given)| *is_given)
+        {
+            bail!(Unfit(format!("{option} is for models that compare pictures with texts, which {folder} does not")));
+        }
         let most = options.top;
         if most.is_some() && task != Some(Task::FillMask) {
             bail!(Unfit(format!("--top is for masked tokens, and {folder} fills none")));
@@ -95,6 +109,19 @@ impl Head {
             let output = named(OutputRole::SentenceEmbedding)?;
             let (features, size) = (settings.truncate_dim, last_size(of(OutputRole::SentenceEmbedding)).unwrap_or(0));
             return Ok(Self::Embedding { output, pooling: Pooling::Model, normalizes: false, features, size });
+        }
+        // A tower of texts or of pictures, with the projection of its vector.
+        for role in [OutputRole::TextEmbedding, OutputRole::ImageEmbedding] {
+            if of(role).is_some() {
+                let (output, size) = (named(role)?, last_size(of(role)).unwrap_or(0));
+                return Ok(Self::Embedding {
+                    output,
+                    pooling: Pooling::Model,
+                    normalizes: false,
+                    features: None,
+                    size,
+                });
+            }
         }
         let takes_pictures = part.inputs.iter().any(|input| input.role == InputRole::Pixels);
         let config = Config::read(&artifact.folder)?;
@@ -161,9 +188,9 @@ impl Head {
                 "{folder} chooses one of several texts, and a prediction is of one text or a pair; `planish run` takes ids as a \
                  tensor"
             ))),
-            Task::ZeroShotImageClassification => bail!(Unfit(format!(
-                "{folder} compares pictures with texts, and there are no predictions of that; `planish run` takes both as tensors"
-            ))),
+            Task::ZeroShotImageClassification => {
+                bail!("{folder} has no output with the role {}, which its task has", OutputRole::LogitsPerImage)
+            }
             Task::ObjectDetection => {
                 let (logits, boxes) = (named(OutputRole::Logits)?, named(OutputRole::Boxes)?);
                 let classes = last_size(of(OutputRole::Logits));

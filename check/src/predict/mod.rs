@@ -6,6 +6,7 @@ mod characters;
 mod config;
 mod draw;
 mod head;
+mod labels;
 mod objects;
 mod outcome;
 mod read;
@@ -54,6 +55,9 @@ const SCORES_BYTES: usize = 256 << 20;
 const CHUNK_TEXTS: usize = 4096;
 const CHUNK_BYTES: usize = 64 << 20;
 
+/// The text that is made of a label in `ZeroShotImageClassificationPipeline` of the transformers library.
+pub const TEMPLATE: &str = "This is a photo of {}.";
+
 /// How predictions are made.
 #[derive(Clone, Debug, Default)]
 pub struct PredictOptions {
@@ -75,6 +79,10 @@ pub struct PredictOptions {
     pub threshold: Option<f32>,
     /// The folder that gets pictures with what was predicted drawn on them.
     pub draw: Option<PathBuf>,
+    /// What pictures may show, for a model that compares them with texts.
+    pub labels: Vec<String>,
+    /// The text that is made of a label, which `{}` stands for in it; [`TEMPLATE`] where absent.
+    pub template: Option<String>,
     /// Threads of the runtime; 0 leaves the number to it.
     pub threads: usize,
     /// How runtimes are found.
@@ -188,7 +196,12 @@ pub fn predict(
     let dataset = Dataset::open(data, &data_options)?;
     let runs_on = runtime(artifact, &options.settings, &mut |text| observer.note(text));
     let chain = Chain::of(&artifact.manifest.parts);
+    let beside = match options.labels.is_empty() {
+        true => Vec::new(),
+        false => labels::inputs(artifact, &chain, options).context("the labels cannot become texts")?,
+    };
     let chunk_options = ChunkOptions {
+        beside,
         batch_tokens: head
             .bounded(options.batch_tokens.unwrap_or_else(|| usual_tokens(runs_on.is_on_gpu(), options)), SCORES_BYTES),
         texts: head.bounded(NonZeroUsize::MIN.saturating_add(CHUNK_TEXTS - 1), CHUNK_BYTES),

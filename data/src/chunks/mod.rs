@@ -132,7 +132,7 @@ impl Dataset {
                     }
                     Content::Tensors(_) => bail!("tensors are no pictures"),
                 };
-                let chunks = PictureChunks::new(from, chain, folder, options, own.threads);
+                let chunks = PictureChunks::new(from, chain, folder, options, own);
                 Of::Pictures(Box::new(chunks.with_context(|| self.unusable())?))
             }
         };

@@ -1,13 +1,12 @@
 //! Pictures in the order of their names, some at a time, for predictions. No more than a chunk is in memory.
 
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use planish_artifact::chain::Chain;
 use rayon::ThreadPoolBuilder;
 
-use super::{Chunk, ReadPicture, ReadSample, SampleBatch};
+use super::{Chunk, ChunkOptions, ReadPicture, ReadSample, SampleBatch};
 use crate::pictures::{PictureFiles, PictureInputs, PictureSource, Pictures, Read};
 use crate::texts::TextFile;
 use crate::{DataOptions, fixed_batch};
@@ -24,7 +23,7 @@ pub(super) struct PictureChunks<'a> {
     chain: &'a Chain<'a>,
     folder: PathBuf,
     options: DataOptions,
-    threads: NonZeroUsize,
+    own: ChunkOptions,
 }
 
 /// The files, or the list that names them.
@@ -40,10 +39,10 @@ impl<'a> PictureChunks<'a> {
         chain: &'a Chain<'a>,
         folder: &Path,
         options: &DataOptions,
-        threads: NonZeroUsize,
+        own: ChunkOptions,
     ) -> Result<Self> {
         PictureInputs::new(&chain.inputs(), folder)?;
-        Ok(Self { from, chain, folder: folder.to_owned(), options: options.clone(), threads })
+        Ok(Self { from, chain, folder: folder.to_owned(), options: options.clone(), own })
     }
 
     /// Reads the pictures from the first one on and passes each chunk to `take`, until that says that it takes no more.
@@ -56,7 +55,7 @@ impl<'a> PictureChunks<'a> {
             From::Files(files) => (PictureSource::of(files, self.options.split), Some((files, self.options.split))),
             From::List(file) => (PictureSource::List(file.texts()?), None),
         };
-        let pool = ThreadPoolBuilder::new().num_threads(self.threads.get()).build();
+        let pool = ThreadPoolBuilder::new().num_threads(self.own.threads.get()).build();
         let pool = pool.context("cannot start the threads that read pictures")?;
         let mut pictures = Pictures::new(source, files, inputs, &self.options).by(pool);
         let fixed = fixed_batch(&self.chain.inputs());
@@ -94,6 +93,7 @@ impl<'a> PictureChunks<'a> {
                     pictures.resize(rows, last.clone());
                 }
                 let mut inputs = of.inputs().inputs(pictures)?;
+                inputs.extend(self.own.beside.iter().cloned());
                 self.chain.complete(&mut inputs)?;
                 self.chain.check(&inputs, None)?;
                 batches.push(SampleBatch { rows: (at..at + batch.len()).collect(), padded_tokens: 0, inputs });

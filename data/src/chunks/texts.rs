@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::chain::Chain;
+use planish_eval::Tensor;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -39,6 +40,8 @@ pub struct ChunkOptions {
     pub is_of_one: bool,
     /// Whether the texts are kept, with the ids and the places of their tokens.
     pub keeps_texts: bool,
+    /// Inputs of every run besides what pictures become.
+    pub beside: Vec<(String, Tensor)>,
     /// How many threads tokenize.
     pub threads: NonZeroUsize,
 }

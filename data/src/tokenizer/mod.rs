@@ -10,4 +10,5 @@ pub(crate) use text::{TOKENIZER, beginning, growing, most_bytes};
 pub use tokens::class_token;
 pub use tokens::end_tokens;
 pub use tokens::mask_token;
+pub(crate) use tokens::padding_token;
 pub use tokens::token;

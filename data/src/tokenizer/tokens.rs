@@ -61,6 +61,15 @@ pub fn class_token(tokenizer: &TextTokenizer, artifact: &Path) -> Result<Option<
     Ok(named(artifact, "cls_token")?.iter().find_map(|token| tokenizer.id(token)))
 }
 
+/// The id of the token that fills texts up: `pad_token` of an artifact's tokenizer_config.json or special_tokens_map.json; none
+/// where neither names it.
+///
+/// # Errors
+/// When a file cannot be read.
+pub(crate) fn padding_token(tokenizer: &TextTokenizer, artifact: &Path) -> Result<Option<i64>> {
+    Ok(named(artifact, "pad_token")?.iter().find_map(|token| tokenizer.id(token)))
+}
+
 /// The tokens under a key of the files that name special ones.
 fn named(artifact: &Path, key: &str) -> Result<Vec<String>> {
     let mut named = Vec::new();

@@ -32,6 +32,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         "text_model.embeddings.position_ids",
         "vision_model.embeddings.position_ids",
         "text_model.",
+        "vision_model.post_layernorm.",
         "text_projection.",
         "visual_projection.",
         "logit_scale",

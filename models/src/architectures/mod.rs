@@ -11,6 +11,7 @@ pub(crate) mod beit;
 pub(crate) mod bert;
 pub(crate) mod biogpt;
 pub(crate) mod bloom;
+pub(crate) mod chinese_clip;
 pub(crate) mod clip;
 pub(crate) mod codegen;
 pub(crate) mod cohere;
@@ -155,6 +156,9 @@ pub const ARCHITECTURES: &[Architecture] = &[
     biogpt::ARCHITECTURE,
     bloom::ARCHITECTURE,
     roberta::CAMEMBERT,
+    chinese_clip::ARCHITECTURE,
+    chinese_clip::TEXT,
+    chinese_clip::IMAGE,
     clip::ARCHITECTURE,
     clip::TEXT,
     clip::IMAGE,
