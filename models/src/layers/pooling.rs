@@ -156,7 +156,12 @@ fn one_kept(
     let all = batch.checked_mul(tokens).unwrap_or_default();
     // Tokens are counted through all rows.
     let places = b.emit(Iota { dtype: DType::I64, length: all.clone() }, &at("places"))?;
-    let places = b.reshape(places, [batch.clone(), tokens.clone()], &at("places.by_row"))?;
+    let mut places = b.reshape(places, [batch.clone(), tokens.clone()], &at("places.by_row"))?;
+    // The smallest place is the largest of the negative ones: ONNX Runtime's CUDA provider has no smallest of integers.
+    let turned = (kind == ReduceKind::Min).then(|| b.graph.add_scalar(&at("turned"), DType::I64, -1.0));
+    if let Some(turned) = turned {
+        places = b.binary(BinaryKind::Mul, [places, turned], &at("places.turned"))?;
+    }
     let start = match kind {
         ReduceKind::Min => tokens.checked_add(&Dim::constant(-1)).unwrap_or_default(),
         _ => Dim::constant(0),
@@ -164,7 +169,11 @@ fn one_kept(
     let end = start.checked_add(&Dim::constant(1)).unwrap_or_default();
     let other = b.emit(Slice { x: places, axis: 1, start, end }, &at("other"))?;
     let place = b.emit(Select { condition: kept, a: places, b: other }, &at("place"))?;
-    let indices = b.emit(Reduce { kind, x: place, axes: vec![1], keep: false }, &at("indices"))?;
+    let largest = Reduce { kind: ReduceKind::Max, x: place, axes: vec![1], keep: false };
+    let mut indices = b.emit(largest, &at("indices"))?;
+    if let Some(turned) = turned {
+        indices = b.binary(BinaryKind::Mul, [indices, turned], &at("indices.turned"))?;
+    }
     let x = b.reshape(x, [all, hidden.clone()], &at("tokens"))?;
     b.emit(Gather { x, indices, axis: 0 }, module)
 }
