@@ -38,6 +38,8 @@ CLASSES = {
     "ForMultipleChoice": optimum.ORTModelForMultipleChoice,
     "ForQuestionAnswering": optimum.ORTModelForQuestionAnswering,
     "ForMaskedLM": optimum.ORTModelForMaskedLM,
+    "CLIPModel": optimum.ORTModelForZeroShotImageClassification,
+    "SiglipModel": optimum.ORTModelForZeroShotImageClassification,
     "Model": optimum.ORTModelForFeatureExtraction,
 }
 

@@ -41,6 +41,7 @@ mod seq2seq;
 mod shared_tensors;
 mod sizes;
 mod support;
+mod towers;
 mod transformers5;
 mod values;
 mod variants;
