@@ -19,6 +19,9 @@ const LATIN: &[[u8; CHARACTER]] = &LATIN_LEGACY;
 /// The first character of Latin 1 that is not of ASCII and is drawn.
 const FIRST_LATIN: usize = 0xa0;
 
+/// Farther from a picture no side of a box is told from others.
+const FARTHEST: f32 = 1e9;
+
 /// The part of a turn that is between the hues of two classes next to each other: by the golden ratio, hues of few classes are
 /// far from each other.
 const TURN: f64 = 0.618_033_988_749_894_9;
@@ -61,7 +64,7 @@ impl Picture {
     /// Draws a frame inside of a box of pixels (left, top, right, bottom), and a caption above it, or inside of it where there is
     /// no room above. What is outside of the picture is left out.
     pub fn frame(&mut self, sides: [f32; 4], caption: &str, colour: Colour) {
-        let [left, top, right, bottom] = sides.map(|side| side.round() as i64);
+        let [left, top, right, bottom] = sides.map(|side| side.round().clamp(-FARTHEST, FARTHEST) as i64);
         // A dot of a caption is as large as its size suits the picture's.
         let dot = (self.width.max(self.height) / 640).clamp(1, 8);
         let thick = i64::try_from(2 * dot).unwrap_or(1);

@@ -115,6 +115,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         let reason = "--json prints a document on standard output, where the predictions are; name a file with -o";
         return Err(Usage(reason.to_owned()).into());
     }
+    if let Some(threshold) = arguments.threshold.filter(|score| !(0.0..=1.0).contains(score)) {
+        return Err(Usage(format!("--threshold {threshold} is no score, which is a number from 0 to 1")).into());
+    }
     overwrites::check([("-o", file)], [arguments.artifact.as_path()], [arguments.data.as_path()])?;
     let form = file.map(|file| Ok::<_, anyhow::Error>((file, OutputForm::of(file)?))).transpose()?;
     if let Some(file) = file {

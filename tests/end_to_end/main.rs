@@ -30,6 +30,7 @@ mod cuda_artifacts;
 mod cuda_generate;
 mod cuda_int8;
 mod determinism;
+mod drawings;
 mod edge_inputs;
 mod engine;
 mod engine_options;

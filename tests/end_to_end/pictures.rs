@@ -8,9 +8,9 @@ use serde_json::Value;
 use crate::predict::lines;
 use crate::support::{golden, planish, planish_compile, repository, scratch, text};
 
-const NAMES: [&str; 5] = ["large.png", "own.bmp", "own.gif", "rgb.png", "tall.png"];
+pub(crate) const NAMES: [&str; 5] = ["large.png", "own.bmp", "own.gif", "rgb.png", "tall.png"];
 
-fn predicted() -> Value {
+pub(crate) fn predicted() -> Value {
     let path = repository().join("fixtures/pictures/predicted.json");
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
@@ -31,7 +31,7 @@ fn compiled(folder: &Path) -> (PathBuf, PathBuf) {
     (model, out)
 }
 
-fn copy(name: &str, to: &Path) {
+pub(crate) fn copy(name: &str, to: &Path) {
     fs::create_dir_all(to).unwrap();
     fs::copy(repository().join("fixtures/pictures/files").join(name), to.join(name)).unwrap();
 }

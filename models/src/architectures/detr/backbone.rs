@@ -7,6 +7,7 @@ use super::super::resnet;
 use crate::ModelError;
 use crate::accept;
 use crate::checkpoint::config::{Config, Size, brief};
+use crate::checkpoint::config_keys::IRRELEVANT;
 use crate::layers::builder::Builder;
 use crate::layers::convolution;
 
@@ -116,7 +117,7 @@ fn of_timm_section(whole: &Config<'_>, section: &Config<'_>) -> Result<(resnet::
 
 /// Refuses settings of timm that are not known: any may change what is computed.
 fn check_keys(section: &Config<'_>) -> Result<(), ModelError> {
-    match section.set_keys().find(|key| !TIMM_KEYS.contains(key)) {
+    match section.set_keys().find(|key| !TIMM_KEYS.contains(key) && !IRRELEVANT.contains(key)) {
         Some(key) => Err(section.error(format!("the setting `{key}` of a backbone of timm is not supported"))),
         None => Ok(()),
     }
