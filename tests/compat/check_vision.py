@@ -26,7 +26,11 @@ OF_ANY_SIZE = ("detr", "table-transformer", "yolos")
 # Outputs of transformers that graphs leave out, by the endings of classes.
 INNER = {
     "Model": {"encoder_last_hidden_state", "intermediate_hidden_states"},
-    "ForObjectDetection": {"last_hidden_state", "encoder_last_hidden_state"},
+    "ForObjectDetection": {
+        "last_hidden_state", "encoder_last_hidden_state", "intermediate_hidden_states", "intermediate_logits",
+        "intermediate_reference_points", "init_reference_points", "enc_topk_logits", "enc_topk_bboxes", "enc_outputs_class",
+        "enc_outputs_coord_logits",
+    },
     "ForSegmentation": {"last_hidden_state", "encoder_last_hidden_state"},
 }
 
@@ -35,6 +39,12 @@ class VisionTrial(Trial):
     """One configuration of a model of images with a head."""
 
     types, drawer = TYPES, Draw
+
+    @classmethod
+    def class_name(cls, type_name: str, head: str) -> str:
+        # Neither planish nor Optimum has a task for what these give without a head.
+        is_bare = type_name in ("rt_detr", "rt_detr_v2") and head == "Model"
+        return "" if is_bare else super().class_name(type_name, head)
 
     def batches(self) -> list[Tensors]:
         """Inputs of the model."""
@@ -51,6 +61,8 @@ class VisionTrial(Trial):
 
     def sides(self, config: dict) -> list[int]:
         """Height and width of the images of a batch."""
+        if self.type_name in ("rt_detr", "rt_detr_v2"):
+            return [32 * self.draw.randint(2, 4) for _ in range(2)]
         if self.type_name in OF_ANY_SIZE:
             return [self.draw.randint(33, 140) for _ in range(2)]
         size = config["image_size"]

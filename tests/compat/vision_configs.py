@@ -173,6 +173,38 @@ def siglip(d: Draw) -> dict:
     return dict(text_config=text, vision_config=vision, num_labels=d.randint(1, 5))
 
 
+def rt_detr(d: Draw) -> dict:
+    backbone = resnet(d)
+    stages = d.of([2, 3, 4], [3, 4])
+    layer = backbone["layer_type"]
+    if layer == "basic":
+        # Only layers that halve a map may change its channels.
+        sizes = [4 * (number + d.randint(1, 3)) for number in range(0, 16, 4)]
+        backbone |= dict(hidden_sizes=sizes, embedding_size=sizes[0], downsample_in_first_stage=False)
+    else:
+        backbone |= dict(embedding_size=2 * d.randint(2, 5))
+    del backbone["out_features"]
+    backbone |= dict(model_type="rt_detr_resnet", out_indices=stages)
+    encoded, hidden = 4 * d.randint(2, 6), 8 * d.randint(1, 4)
+    levels = len(stages) + d.of(0, 0, 1)
+    return dict(
+        backbone_config=backbone, num_channels=backbone["num_channels"], encoder_hidden_dim=encoded, d_model=hidden,
+        encoder_in_channels=[backbone["hidden_sizes"][stage - 1] for stage in stages], feat_strides=[2 ** (s + 1) for s in stages],
+        encoder_layers=d.randint(1, 2), encoder_attention_heads=d.of(1, 2, 4), encoder_ffn_dim=d.randint(11, 37),
+        encode_proj_layers=d.of([len(stages) - 1], [0, len(stages) - 1]), positional_encoding_temperature=d.of(100, 10000),
+        encoder_activation_function=d.of("gelu", "relu", "silu"), activation_function=d.of("silu", "relu", "gelu"),
+        normalize_before=d.maybe(), hidden_expansion=d.of(0.5, 1.0), layer_norm_eps=d.of(1e-5, 1e-3), num_queries=d.randint(1, 7),
+        decoder_in_channels=[encoded] * len(stages), decoder_ffn_dim=d.randint(11, 37), num_feature_levels=levels,
+        decoder_n_points=d.randint(1, 4), decoder_layers=d.randint(1, 3), decoder_attention_heads=d.of(1, 2, 4, 8),
+        decoder_activation_function=d.of("relu", "gelu"), num_labels=d.randint(1, 5),
+    )  # fmt: skip
+
+
+def rt_detr_v2(d: Draw) -> dict:
+    config = rt_detr(d)
+    return config | dict(decoder_n_levels=config["num_feature_levels"], decoder_offset_scale=d.of(0.5, 0.7))
+
+
 # Each type, and what draws a configuration of it.
 TYPES = {
     "beit": beit,
@@ -194,6 +226,8 @@ TYPES = {
     "dinov2": dinov2,
     "dinov2_with_registers": registers,
     "dinov3_vit": dinov3,
+    "rt_detr": rt_detr,
+    "rt_detr_v2": rt_detr_v2,
     "swin": swin,
     "swinv2": swinv2,
     "table-transformer": detr,

@@ -2,7 +2,7 @@
 //! `transformers/models/{detr,table_transformer}` have them: a transformer over the places of the last map of a ResNet, and one
 //! over the queries for objects, which attends to them. The graph takes images without padding, of any size.
 
-mod backbone;
+pub(super) mod backbone;
 mod masks;
 mod transformer;
 

@@ -121,6 +121,7 @@ pub(crate) mod rembert;
 pub(crate) mod resnet;
 pub(crate) mod roberta;
 pub(crate) mod roformer;
+pub(crate) mod rt_detr;
 pub(crate) mod seed_oss;
 pub(crate) mod segformer;
 pub(crate) mod siglip;
@@ -280,6 +281,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     resnet::ARCHITECTURE,
     roberta::ARCHITECTURE,
     roformer::ARCHITECTURE,
+    rt_detr::ARCHITECTURE,
+    rt_detr::V2,
     seed_oss::ARCHITECTURE,
     segformer::ARCHITECTURE,
     siglip::ARCHITECTURE,

@@ -81,6 +81,10 @@ fn of_layer(path: &str) -> [String; 2] {
     ["convolution", "normalization"].map(|name| format!("{path}.{name}"))
 }
 
+/// The backbone of RT-DETR, which is no model by itself (He et al. 2018, arXiv:1812.01187: ResNet-D).
+pub(crate) const DEEP: Architecture =
+    Architecture { model_type: "rt_detr_resnet", class_prefix: "RTDetrResNet", ..ARCHITECTURE };
+
 /// How much narrower the convolutions in a bottleneck are.
 const REDUCTION: usize = 4;
 
@@ -107,6 +111,8 @@ pub(crate) struct Settings {
     downsample_first: bool,
     /// Whether the first convolution of a bottleneck has the stride, not the second.
     downsample_in_bottleneck: bool,
+    /// Whether the first convolution is three smaller ones, and what is halved beside a layer is a mean.
+    deep: bool,
     /// Whether the last stage takes each second element in place of halving height and width.
     dilates: bool,
 }
@@ -126,6 +132,7 @@ impl Settings {
         let widest = if *bottleneck { REDUCTION } else { 1 };
         Ok(Self {
             names: Names::Timm,
+            deep: false,
             channels,
             embedding: size(64),
             hidden: [64, 128, 256, 512].map(|width| size(width * widest)).to_vec(),
@@ -136,6 +143,15 @@ impl Settings {
             downsample_in_bottleneck: false,
             dilates,
         })
+    }
+
+    /// The configuration of [`DEEP`].
+    pub(crate) fn read_deep(config: &Config<'_>) -> Result<Self, ModelError> {
+        let s = Self { deep: true, ..Self::read(config)? };
+        match s.embedding.value.is_multiple_of(2) {
+            true => Ok(s),
+            false => Err(config.error(format!("{} is odd, and two of its convolutions have half of it", s.embedding))),
+        }
     }
 
     pub(crate) fn read(config: &Config<'_>) -> Result<Self, ModelError> {
@@ -154,6 +170,7 @@ impl Settings {
         }
         Ok(Self {
             names: Names::Own,
+            deep: false,
             dilates: false,
             channels: config.size("num_channels", 3)?,
             embedding: config.size("embedding_size", 64)?,
@@ -191,11 +208,21 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
 /// What each stage gives, [batch_size, channels, height, width], of pixels of the same form. `path` is before the names of
 /// modules.
 pub(crate) fn maps(b: &mut Builder<'_>, s: &Settings, pixels: ValueId, path: &str) -> Result<Vec<ValueId>, ModelError> {
-    let stem = s.names.stem();
-    let mut x = layer(b, pixels, path, &stem, [s.embedding, s.channels], Window::centred(7, 2))?;
-    let stem = format!("{path}{}", stem[0]);
-    x = s.activation.apply(b, x, &format!("{stem}.activation"))?;
-    x = convolution::max_pool(b, x, Window::centred(3, 2), &format!("{stem}.pooler"))?;
+    let half = Size::derived(s.embedding.value / 2, "embedding_size / 2");
+    let stem = match s.deep {
+        true => vec![
+            (of_layer("embedder.embedder.0"), [half, s.channels], Window::centred(3, 2)),
+            (of_layer("embedder.embedder.1"), [half, half], Window::centred(3, 1)),
+            (of_layer("embedder.embedder.2"), [s.embedding, half], Window::centred(3, 1)),
+        ],
+        false => vec![(s.names.stem(), [s.embedding, s.channels], Window::centred(7, 2))],
+    };
+    let mut x = pixels;
+    for (modules, channels, window) in &stem {
+        x = layer(b, x, path, modules, *channels, *window)?;
+        x = s.activation.apply(b, x, &format!("{path}{}.activation", modules[0]))?;
+    }
+    x = convolution::max_pool(b, x, Window::centred(3, 2), &format!("{path}pooler"))?;
     let mut inner = s.embedding;
     let mut maps = Vec::new();
     for (stage, (&out, depth)) in s.hidden.iter().zip(&s.depths).enumerate() {
@@ -259,11 +286,59 @@ fn residual(
             y = Activation::RELU.apply(b, y, &format!("{path}{}.activation", modules[0]))?;
         }
     }
-    let shortcut = match inner.value != out.value || stride != 1 {
-        true => layer(b, x, path, &s.names.shortcut([stage, number]), [out, inner], Window::centred(1, stride))?,
-        false => x,
+    let shortcut = if s.deep {
+        deep_shortcut(b, s, x, path, [stage, number], [out, inner], stride)?
+    } else {
+        plain_shortcut(b, s, x, path, [stage, number], [out, inner], stride)?
     };
     let place = format!("{path}stages.{stage}.{number}");
     let sum = b.add(y, shortcut, &format!("{place}.add"))?;
     s.activation.apply(b, sum, &format!("{place}.activation"))
+}
+
+/// What is added to a layer: its operand, or a convolution of it.
+fn plain_shortcut(
+    b: &mut Builder<'_>,
+    s: &Settings,
+    x: ValueId,
+    path: &str,
+    place: [usize; 2],
+    [out, inner]: [Size; 2],
+    stride: usize,
+) -> Result<ValueId, ModelError> {
+    match inner.value != out.value || stride != 1 {
+        true => layer(b, x, path, &s.names.shortcut(place), [out, inner], Window::centred(1, stride)),
+        false => Ok(x),
+    }
+}
+
+/// The same of [`DEEP`], whose convolutions take a mean where the layer halves the map. The first one of two windows in a stage
+/// always has a convolution.
+fn deep_shortcut(
+    b: &mut Builder<'_>,
+    s: &Settings,
+    x: ValueId,
+    path: &str,
+    [stage, number]: [usize; 2],
+    channels: [Size; 2],
+    stride: usize,
+) -> Result<ValueId, ModelError> {
+    let [out, inner] = channels.map(|size| size.value);
+    let name = format!("encoder.stages.{stage}.layers.{number}.shortcut");
+    let means = if s.bottleneck { stride == 2 } else { out != inner };
+    if means {
+        if stride == 1 {
+            return Err(b.config.error(format!(
+                "stage {} keeps the size of maps and changes their channels from {inner} to {out}, which layers of type \"basic\" \
+                 cannot; set `embedding_size` to {out} or `downsample_in_first_stage` to true",
+                stage + 1
+            )));
+        }
+        let halved = convolution::halve(b, x, &format!("{path}{name}.0"))?;
+        return layer(b, halved, path, &of_layer(&format!("{name}.1")), channels, Window::centred(1, 1));
+    }
+    match if s.bottleneck { out != inner } else { number == 0 } {
+        true => layer(b, x, path, &of_layer(&name), channels, Window::centred(1, stride)),
+        false => Ok(x),
+    }
 }

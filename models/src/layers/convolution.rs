@@ -20,6 +20,9 @@ const GROUP_NORM_EPS: f64 = 1e-5;
 /// The version of ONNX's operators that pass through.
 const OPSET: usize = 13;
 
+/// The first version of `GridSample`.
+const GRID_SAMPLE: usize = 16;
+
 /// A square window that moves over height and width.
 #[derive(Clone, Copy)]
 pub(crate) struct Window {
@@ -198,12 +201,25 @@ fn foreign(
     shape: Shape,
     module: &str,
 ) -> Result<ValueId, ModelError> {
+    foreign_since(b, op, OPSET, inputs, settings, shape, module)
+}
+
+/// The same of another version.
+fn foreign_since(
+    b: &mut Builder<'_>,
+    op: &str,
+    version: usize,
+    inputs: Vec<Option<ValueId>>,
+    settings: &[(&str, Setting)],
+    shape: Shape,
+    module: &str,
+) -> Result<ValueId, ModelError> {
     let foreign = Foreign {
         inputs,
         captured: Vec::new(),
         domain: Text(Foreign::STANDARD.to_owned()),
         op: Text(op.to_owned()),
-        version: OPSET,
+        version,
         settings: Settings(settings.iter().map(|(name, setting)| ((*name).to_owned(), setting.clone())).collect()),
         captures: Vec::new(),
         inner: InnerOperators::default(),
@@ -223,6 +239,36 @@ pub(crate) fn max_pool(b: &mut Builder<'_>, x: ValueId, window: Window, module: 
         ("strides", ints(window.stride, 2)),
     ];
     foreign(b, "MaxPool", vec![Some(x)], &settings, shape, module)
+}
+
+/// `torch.nn.AvgPool2d` of windows of two by two side by side, of which those at the end may be smaller.
+pub(crate) fn halve(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
+    let [batch, channels, height, width] = dims(b, x)?;
+    // As many as a centred window of stride 2 has.
+    let window = Window::centred(3, 2);
+    let shape = Shape::new([batch, channels, window.places(&height), window.places(&width)]);
+    let settings = [
+        ("ceil_mode", Setting::Int(1)),
+        ("kernel_shape", Setting::Ints(vec![2; 2])),
+        ("strides", Setting::Ints(vec![2; 2])),
+    ];
+    foreign(b, "AveragePool", vec![Some(x)], &settings, shape, module)
+}
+
+/// `torch.nn.functional.grid_sample` without corners at the same places: the values of maps [rows, channels, height, width]
+/// between their places at x and y from -1 to 1, [rows, queries, points, 2], and 0 outside: [rows, channels, queries, points].
+pub(crate) fn sample(b: &mut Builder<'_>, map: ValueId, grid: ValueId, module: &str) -> Result<ValueId, ModelError> {
+    let ([rows, channels, ..], [_, queries, points, _]) = (dims(b, map)?, dims(b, grid)?);
+    let shape = Shape::new([rows, channels, queries, points]);
+    let settings = [("align_corners", Setting::Int(0)), ("mode", text("bilinear")), ("padding_mode", text("zeros"))];
+    foreign_since(b, "GridSample", GRID_SAMPLE, vec![Some(map), Some(grid)], &settings, shape, module)
+}
+
+/// Rows of each image by their numbers: of [batch_size, rows, features], by [batch_size, count, 1].
+pub(crate) fn pick(b: &mut Builder<'_>, x: ValueId, rows: ValueId, module: &str) -> Result<ValueId, ModelError> {
+    let (from, by) = (b.graph.ty(x).shape.clone(), b.graph.ty(rows).shape.clone());
+    let shape = Shape::new([from[0].clone(), by[1].clone(), from[2].clone()]);
+    foreign(b, "GatherND", vec![Some(x), Some(rows)], &[("batch_dims", Setting::Int(1))], shape, module)
 }
 
 /// `torch.nn.functional.interpolate` with mode `bilinear`: a feature map of another height and width. With `corners`, the

@@ -1,12 +1,13 @@
 //! The heads of detectors: boxes and classes of objects.
 
-use planish_ir::ValueId;
-use planish_ir::ops::{Unary, UnaryKind};
+use planish_ir::ops::{Cast, Concat, Expand, Iota, Unary, UnaryKind};
+use planish_ir::{DType, Dim, Shape, ValueId};
 
 use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
+use crate::layers::convolution;
 use crate::names;
 
 /// Configuration keys of the losses of training.
@@ -43,4 +44,44 @@ pub(crate) fn boxes(b: &mut Builder<'_>, x: ValueId, module: &str, hidden: Size)
     let boxes = b.emit(Unary { kind: UnaryKind::Sigmoid, x: sides }, &format!("{module}.sigmoid"))?;
     b.give(names::PRED_BOXES, boxes);
     Ok(())
+}
+
+/// Features of positions along a side of a map: [places of the side, features].
+#[derive(Clone, Copy)]
+pub(crate) enum Along {
+    Rows(ValueId),
+    Columns(ValueId),
+}
+
+/// The positions of the places of a map, row by row: [1, places, 2 * features], of those of both sides.
+pub(crate) fn positions(
+    b: &mut Builder<'_>,
+    parts: [Along; 2],
+    [height, width]: &[Dim; 2],
+    features: Size,
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    let (one, size) = (Dim::constant(1), convolution::dim(features));
+    let shape = Shape::new([height.clone(), width.clone(), size.clone()]);
+    let mut spread = |part: Along| {
+        let (x, dims, name) = match part {
+            Along::Rows(x) => (x, [height.clone(), one.clone(), size.clone()], "rows"),
+            Along::Columns(x) => (x, [one.clone(), width.clone(), size.clone()], "columns"),
+        };
+        let x = b.reshape(x, dims, &format!("{module}.{name}"))?;
+        b.emit(Expand { x, shape: shape.clone() }, &format!("{module}.{name}.expand"))
+    };
+    let parts = parts.map(&mut spread).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let joined = b.emit(Concat { parts, axis: 2 }, &format!("{module}.concat"))?;
+    let both = Size::derived(2 * features.value, "features of both sides");
+    match height.checked_mul(width) {
+        Some(places) => b.reshape(joined, [one, places, convolution::dim(both)], module),
+        None => Err(b.config.error("images have more places than 64 bits count")),
+    }
+}
+
+/// 0, 1, 2 ... along a side: f32[places].
+pub(crate) fn numbers(b: &mut Builder<'_>, count: &Dim, module: &str) -> Result<ValueId, ModelError> {
+    let numbers = b.emit(Iota { dtype: DType::I64, length: count.clone() }, &format!("{module}.places"))?;
+    b.emit(Cast { x: numbers, to: DType::F32 }, &format!("{module}.numbers"))
 }

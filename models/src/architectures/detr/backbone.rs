@@ -135,7 +135,7 @@ fn stages_of_timm(section: &Config<'_>) -> Result<Vec<usize>, ModelError> {
 
 /// The stages of so many that a backbone of the transformers library gives, by numbers from 1 on: the last one where nothing says
 /// which.
-fn stages(section: &Config<'_>, count: usize) -> Result<Vec<usize>, ModelError> {
+pub(in super::super) fn stages(section: &Config<'_>, count: usize) -> Result<Vec<usize>, ModelError> {
     let listed = |key: &'static str, stage: &dyn Fn(&Value) -> Option<usize>| {
         let Some(value) = section.get(key) else { return Ok(None) };
         let found = value.as_array().and_then(|list| list.iter().map(stage).collect::<Option<Vec<usize>>>());

@@ -1,6 +1,6 @@
 //! The two halves of the transformer, and the positions of places.
 
-use planish_ir::ops::{Attention, BinaryKind, Cast, Concat, Expand, Iota, Real, Slice, Unary, UnaryKind};
+use planish_ir::ops::{Attention, BinaryKind, Concat, Expand, Real, Slice, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Origin, Shape, ValueId, Weight};
 
 use super::{Half, Settings, for_each};
@@ -8,6 +8,7 @@ use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::Builder;
 use crate::layers::convolution;
+use crate::layers::detection::{self, Along};
 use crate::layers::patches;
 
 /// What `torch.nn.LayerNorm` adds to the variance.
@@ -134,21 +135,11 @@ pub(super) fn positions(b: &mut Builder<'_>, s: &Settings, sides: &[Dim; 2]) -> 
     let half = Size::derived(s.hidden.value / 2, "d_model / 2");
     let rows = side(b, s, &sides[0], half, "row")?;
     let columns = side(b, s, &sides[1], half, "column")?;
-    let (one, size) = (Dim::constant(1), convolution::dim(half));
-    let [height, width] = sides.clone();
-    let rows = b.reshape(rows, [height.clone(), one.clone(), size.clone()], "position_embedding.rows")?;
-    let columns = b.reshape(columns, [one.clone(), width.clone(), size.clone()], "position_embedding.columns")?;
-    let shape = Shape::new([height.clone(), width.clone(), size]);
-    let mut spread = |x: ValueId, name: &str| {
-        b.emit(Expand { x, shape: shape.clone() }, &format!("position_embedding.{name}.expand"))
+    let parts = match s.learns_positions {
+        true => [Along::Columns(columns), Along::Rows(rows)],
+        false => [Along::Rows(rows), Along::Columns(columns)],
     };
-    let (rows, columns) = (spread(rows, "rows")?, spread(columns, "columns")?);
-    let parts = if s.learns_positions { vec![columns, rows] } else { vec![rows, columns] };
-    let joined = b.emit(Concat { parts, axis: 2 }, "position_embedding.concat")?;
-    let Some(places) = height.checked_mul(&width) else {
-        return Err(b.config.error("images have more places than 64 bits count"));
-    };
-    b.reshape(joined, [one, places, convolution::dim(s.hidden)], "position_embedding")
+    detection::positions(b, parts, sides, half, "position_embedding")
 }
 
 /// The positions along a side: [places, features].
@@ -162,8 +153,7 @@ fn side(b: &mut Builder<'_>, s: &Settings, count: &Dim, features: Size, name: &s
         )?;
         return b.emit(Slice { x: table, axis: 0, start: Dim::constant(0), end: count.clone() }, &at("slice"));
     }
-    let places = b.emit(Iota { dtype: DType::I64, length: count.clone() }, &at("places"))?;
-    let places = b.emit(Cast { x: places, to: DType::F32 }, &at("numbers"))?;
+    let places = detection::numbers(b, count, &at("side"))?;
     let places = b.with_number(BinaryKind::Add, places, 1.0, &at("from_one"), "position_embedding_type")?;
     let Some(start) = count.checked_sub(&Dim::constant(1)) else {
         return Err(b.config.error("images have more places than 64 bits count"));
