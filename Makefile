@@ -4,7 +4,7 @@
 # the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, CASES, PEER, DECODER, BENCH_MODELS (what
 # bench-compile takes), TRT (no: leave TensorRT out), TARGET, PRECISION (fp16, bf16), TABLE (a page whose table compat-exporters rewrites),
 # GPU_FLAGS (options of gpu-check), QUANT_MODEL, QUANT_ARTIFACTS and QUANT_PAGE (what bench-quant compares and where it
-# writes), LANGUAGE_MODEL and HELD_BACK (what bench-perplexity and bench-weights take), WEIGHTS_FLAGS (of bench_weights.py), PLANISH_ORT_LIB.
+# writes), VISION and VISION_FLAGS (of bench-vision), LANGUAGE_MODEL and HELD_BACK (what bench-perplexity and bench-weights take), WEIGHTS_FLAGS (of bench_weights.py), PLANISH_ORT_LIB.
 
 CARGO_FLAGS ?=
 TRT ?=
@@ -340,6 +340,14 @@ bench-embed: deps build $(OPTIMUM)/.installed ## embeddings a second of MiniLM n
 bench-quant: build $(QUANTIZATION)/.installed $(OPTIMUM)/.installed ## INT8 of QUANT_MODEL next to its peers: accuracy, latency, cost of calibration (installs PyTorch)
 	HF_HUB_OFFLINE=1 $(QUANTIZATION)/bin/python tools/bench_quant.py $(PLANISH) $(QUANT_MODEL) --optimum $(OPTIMUM)/bin/python \
 	  $(QUANT_FLAGS) $(QUANT_ARTIFACTS:%=--artifact %) $(QUANT_PAGE:%=--document %)
+
+# Names of tools/vision/models.py, and cnn. VISION_FLAGS=--cpu-time measures the time of a processor on a machine that is shared.
+VISION ?= cnn vit-base resnet-50 convnext-tiny segformer-b0
+VISION_FLAGS ?=
+
+.PHONY: bench-vision
+bench-vision: deps build $(OPTIMUM)/.installed ## latency of VISION in float32 and INT8 next to Optimum and ONNX Runtime's static tool (installs PyTorch)
+	HF_HUB_OFFLINE=1 $(OPTIMUM)/bin/python -W ignore tools/bench_vision.py $(PLANISH) $(VISION) $(VISION_FLAGS) --document docs/measurements.md
 
 # A language model and text that it was not trained on.
 LANGUAGE_MODEL ?= ../shared/models/pylm

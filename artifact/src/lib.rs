@@ -275,7 +275,7 @@ impl Manifest {
     #[must_use]
     pub fn is_quantized_to(&self, codes: DType) -> bool {
         self.parts.iter().filter_map(|part| part.quantization.as_ref()).any(|plan| {
-            let inputs = plan.inputs.iter().filter_map(|input| input.activation.codes());
+            let inputs = plan.inputs.iter().chain(&plan.maps).filter_map(|input| input.activation.codes());
             inputs.chain(plan.weights.iter().filter_map(|planned| planned.form.codes())).any(|own| own == codes)
         })
     }

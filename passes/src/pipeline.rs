@@ -16,7 +16,8 @@ use crate::pad::{PAD_LINEAR, PAD_VOCAB};
 use crate::precision::{HALVE, STORE_HALF, WIDEN};
 use crate::quantize::{CHECK_CODES, QUANTIZE, QUANTIZE_WEIGHTS};
 use crate::raise::{
-    RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_QUANTIZED, RAISE_ROTARY,
+    FOLD_BATCH_NORMS, RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_QUANTIZED,
+    RAISE_ROTARY,
 };
 use crate::rounds::{Run, Stage};
 use crate::{Options, Pass, PassError};
@@ -32,6 +33,7 @@ pub const PASSES: &[Pass] = &[
     RAISE_LINEAR,
     RAISE_ACTIVATIONS,
     RAISE_NORMS,
+    FOLD_BATCH_NORMS,
     RAISE_ROTARY,
     RAISE_ATTENTION,
     DEAD_CODE,
@@ -85,6 +87,7 @@ pub const RAISING: &[&Pass] = &[
     &RAISE_LINEAR,
     &RAISE_ACTIVATIONS,
     &RAISE_NORMS,
+    &FOLD_BATCH_NORMS,
     &RAISE_ROTARY,
     // Heads are split off what was turned.
     &IDENTITIES,

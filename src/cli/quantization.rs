@@ -22,7 +22,7 @@ fn explained(part: &str, plan: &Plan) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);
     table.set_header(["input", "layers", "loss", "quantized"]);
-    for input in &plan.inputs {
+    for input in plan.inputs.iter().chain(&plan.maps) {
         let loss = input.layer_loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.2e}"));
         table.add_row([input.value.clone(), input.layers.len().to_string(), loss, input.activation.to_string()]);
     }
@@ -38,7 +38,7 @@ fn explained(part: &str, plan: &Plan) -> String {
 /// The inputs that stay floats, by the reasons.
 pub(super) fn floats(plan: &Plan) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    let inputs = plan.inputs.iter().map(|input| (input.value.clone(), &input.activation));
+    let inputs = plan.inputs.iter().chain(&plan.maps).map(|input| (input.value.clone(), &input.activation));
     let scores = plan.attention.iter().map(|a| (format!("scores of {}", a.attention), &a.queries));
     let layers = inputs.chain(scores).filter_map(|(name, activation)| Some((name, activation.reason()?)));
     let weights = plan.weights.iter().filter(|planned| planned.form.codes().is_none());
@@ -105,9 +105,14 @@ pub(super) fn summary(plan: &Plan) -> String {
     if attentions > 0 {
         parts.push(format!("scores of {attentions} attentions from codes"));
     }
+    let convolutions = || plan.maps.iter().filter(|map| !map.layers.is_empty());
+    let coded = convolutions().filter(|map| map.activation.codes().is_some()).count();
+    if !plan.maps.is_empty() {
+        parts.push(format!("{coded} of {} inputs of convolutions", convolutions().count()));
+    }
     let coded = plan.weights.iter().filter(|planned| planned.form.codes().is_some()).count();
     if !plan.weights.is_empty() {
-        parts.push(format!("{coded} of {} tables and recurrent weights", plan.weights.len()));
+        parts.push(format!("{coded} of {} other weights", plan.weights.len()));
     }
     parts.join(", ")
 }

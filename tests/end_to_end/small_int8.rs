@@ -1,4 +1,4 @@
-//! What --int8 does beside linear layers: tables of tokens, recurrent layers, and what it leaves.
+//! What --int8 does beside linear layers: tables of tokens, recurrent layers, convolutions, and what it leaves.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use planish_passes::quantize::WeightForm;
 use planish_testing::onnx::{f32, floats, graph, int, ints, model, node, text as attribute_text, typed};
 use prost::Message;
 
+use crate::calibrate::stored_inputs;
 use crate::support::{Done, command, golden, planish, planish_compile, repository, scratch, text};
 
 /// INT8 by codes whose sums of products saturate on no processor, so that artifacts can be verified on each.
@@ -157,27 +158,64 @@ fn recurrent_layers_take_codes() {
 }
 
 #[test]
+fn convolutions_take_codes() {
+    for name in ["resnet", "convnext", "segformer"] {
+        let folder = scratch();
+        let (out, data) = (folder.path().join("out"), stored_inputs(name, &["pixel_values"], folder.path()));
+        let floats = [&INT8[..], &["--verify", "--debug=verify"]].concat();
+        planish_compile(&golden(name), &out, &floats).exits(0, &[]);
+        let graph = imported(&out, "model.onnx");
+        assert!(graph.nodes().any(|(_, node)| matches!(node.op, Op::Conv(_))), "{name}");
+        let weights = Manifest::read(&out).unwrap().parts[0].quantization.clone().unwrap().weights;
+        assert!(weights.iter().any(|w| w.form.codes() == Some(DType::I8)), "{name}: {weights:?}");
+        for target in ["ort", "onnx"] {
+            let fixed = [&floats[..], &["--force", "--target", target, "--calibrate", text(&data)]].concat();
+            let done = planish_compile(&golden(name), &out, &fixed).exits(0, &[]);
+            assert!(done.stdout.contains("verified"), "{name}: {}", done.stdout);
+            let maps = Manifest::read(&out).unwrap().parts[0].quantization.clone().unwrap().maps;
+            let codes = maps.iter().all(|map| map.activation.codes() == Some(DType::U8));
+            assert!(codes && maps.iter().any(|map| !map.layers.is_empty()), "{name}: {maps:?}");
+        }
+        // The plan alone gives the same, and a convolution that is kept takes floats.
+        let plan = format!("plan={}", text(&out.join("planish.json")));
+        let again = folder.path().join("again");
+        let planned = [&INT8[..], &["--target", "onnx", "--recipe", &plan]].concat();
+        planish_compile(&golden(name), &again, &planned).exits(0, &[]);
+        let maps = |out: &Path| Manifest::read(out).unwrap().parts[0].quantization.clone().unwrap().maps;
+        let kinds = |out: &Path| maps(out).into_iter().map(|map| map.activation).collect::<Vec<_>>();
+        assert_eq!(kinds(&out), kinds(&again), "{name}");
+        let kept = [&floats[..], &["--force", "--calibrate", text(&data), "--keep", "."]].concat();
+        planish_compile(&golden(name), &out, &kept).exits(0, &["quantized nothing"]);
+        assert!(maps(&out).iter().all(|map| map.activation.codes().is_none()), "{name}");
+    }
+}
+
+#[test]
 fn what_is_left_is_said_and_names_the_folder() {
     let folder = scratch();
     let convolutions = |classes: i64| {
         let nodes = vec![
-            node("c = Conv(image, k)", vec![ints("kernel_shape", &[3, 3])]),
+            node("c = ConvTranspose(image, k)", vec![ints("kernel_shape", &[3, 3])]),
             node("p = GlobalAveragePool(c)", vec![]),
             node("f = Flatten(p)", vec![]),
             node("scores = MatMul(f, w)", vec![]),
         ];
-        let constants = vec![weight("k", &[64, 16, 3, 3], 1), weight("w", &[64, classes], 2)];
+        let constants = vec![weight("k", &[16, 64, 3, 3], 1), weight("w", &[64, classes], 2)];
         graph(vec![f32("image", "batch, 16, 8, 8")], constants, nodes, &["scores"])
     };
     let nothing = written(folder.path(), "plain", convolutions(4));
     let done = compile_in(folder.path(), &nothing, &["--int8"]);
-    done.exits(0, &["--int8 quantized nothing", "1 weight of conv", "does not quantize convolutions yet"]);
+    done.exits(
+        0,
+        &["--int8 quantized nothing", "1 weight of ConvTranspose", "does not quantize transposed convolutions"],
+    );
     assert!(folder.path().join("plain-ort/planish.json").is_file());
     assert!(!folder.path().join("plain-ort-int8").exists());
 
     let head = written(folder.path(), "head", convolutions(40));
     let done = compile_in(folder.path(), &head, &INT8);
-    let done = done.exits(0, &["--int8 left most of the model in float", "; 1 weight of conv (9.2k elements)"]);
+    let done =
+        done.exits(0, &["--int8 left most of the model in float", "; 1 weight of ConvTranspose (9.2k elements)"]);
     assert!(done.stdout.contains("head-ort-partly-int8: "), "{}", done.stdout);
     planish(["verify", text(&folder.path().join("head-ort-partly-int8"))]).exits(0, &[]);
 
@@ -187,7 +225,7 @@ fn what_is_left_is_said_and_names_the_folder() {
     let json = compile_in(folder.path(), &nothing, &["--int8", "--json", "--force"]).exits(0, &["quantized nothing"]);
     let document: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     let left = &document["manifest"]["parts"][0]["coverage"]["left"];
-    assert_eq!((&left[0]["operator"], &left[0]["elements"]), (&"conv".into(), &9216.into()));
+    assert_eq!((&left[0]["operator"], &left[0]["elements"]), (&"ConvTranspose".into(), &9216.into()));
 }
 
 /// Codes of a checkpoint stay as they are, and are rounded anew where that is asked for.

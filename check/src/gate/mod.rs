@@ -262,7 +262,7 @@ fn is_reduced_better(compiled: &Compiled, evaluation: &Evaluation) -> bool {
     let mut full = compiled.quantizations.layers.values().filter(|of| of.weight_scales != WeightScales::Reduced);
     saturates(&evaluation.runtime)
         && compiled.artifact.backend.engines.is_none()
-        && full.any(|of| of.plan.inputs.iter().any(has_codes))
+        && full.any(|of| of.plan.inputs.iter().chain(&of.plan.maps).any(has_codes))
 }
 
 /// The artifact, whose manifest says what is kept in float and why.

@@ -66,6 +66,14 @@ impl Layout {
         Self { columns, shape, tokens }
     }
 
+    /// That of a feature map, [batch, channels, ..], whose rows are channels: every row counts.
+    pub(super) fn of_map(graph: &Graph, value: ValueId) -> Self {
+        let shape = graph.ty(value).shape.clone();
+        let channels = shape.get(1).and_then(Dim::as_constant).and_then(|channels| usize::try_from(channels).ok());
+        let dims = shape.iter().take(1).chain(shape.iter().skip(2)).chain(shape.get(1)).cloned();
+        Self { columns: channels, shape: Shape::new(dims), tokens: None }
+    }
+
     /// What each of so many rows is.
     pub(super) fn ids(&self, rows: usize, given: &Given<'_>) -> Result<Vec<Option<RowId>>> {
         let (first, batch) = (given.samples.start as u64, given.samples.len().max(1));

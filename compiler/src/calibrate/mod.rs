@@ -18,7 +18,7 @@ use planish_artifact::chain::Chain;
 use planish_artifact::manifest::PartManifest;
 use planish_data::{DataOptions, Dataset, Shard};
 use planish_models::{ImageSize, LatentCache, LoadOptions, Loaded, Pooling, Task};
-use planish_passes::observe::{linear_inputs, mixtures};
+use planish_passes::observe::{linear_inputs, map_inputs, mixtures};
 use run::{Broken, Runner, Sink};
 use serde::{Deserialize, Serialize};
 use sessions::{Sessions, Wanted};
@@ -273,7 +273,8 @@ fn known(model: &SourceModel, what: LoadOptions) -> Result<BTreeMap<String, Know
     let opset = model.default_opset();
     let one = |part: &planish_models::Part| {
         let graph = sessions::canonical(&part.graph, opset)?;
-        let inputs = linear_inputs(&graph).into_iter().map(|value| graph.value(value).name.clone()).collect();
+        let inputs = linear_inputs(&graph).into_iter().chain(map_inputs(&graph));
+        let inputs = inputs.map(|value| graph.value(value).name.clone()).collect();
         let ranges = sessions::ranged_values(&graph, opset)?.into_iter().collect();
         let experts = mixtures(&graph).iter().map(|of| (graph.value(of.result).name.clone(), of.experts)).collect();
         Ok((part.name.to_owned(), Known { ranges, inputs, experts }))

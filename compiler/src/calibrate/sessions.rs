@@ -6,7 +6,9 @@ use anyhow::Result;
 use planish_artifact::backend::{RuntimeSettings, TemporaryFiles};
 use planish_ir::{Graph, ValueId};
 use planish_models::Loaded;
-use planish_passes::observe::{OBSERVE, Observed, linear_inputs, mixtures, observe_choices, observe_inputs, observed};
+use planish_passes::observe::{
+    OBSERVE, Observed, linear_inputs, map_inputs, mixtures, observe_choices, observe_inputs, observed,
+};
 use planish_passes::{ONNX, Options, PassError, Pipeline, Target};
 use planish_runtimes::{Model, ReferenceRuntime, Runtime, Session, SessionOptions};
 
@@ -84,7 +86,9 @@ impl Sessions {
     fn add(&mut self, part: &str, session: Box<dyn Session>, graph: &Graph) {
         let origins = graph.values().map(|(_, value)| (value.name.clone(), value.origin.to_string())).collect();
         let layout = |value: ValueId| (graph.value(value).name.clone(), Layout::of(graph, value));
-        let inputs = linear_inputs(graph).into_iter().map(layout).collect();
+        let rows = |value: ValueId| (graph.value(value).name.clone(), Layout::of_map(graph, value));
+        let inputs = linear_inputs(graph).into_iter().map(layout);
+        let inputs = inputs.chain(map_inputs(graph).into_iter().map(rows)).collect();
         let name = |value: ValueId| graph.value(value).name.clone();
         let mixtures = mixtures(graph).into_iter().map(|of| {
             let indices = Layout::of(graph, of.indices);

@@ -28,7 +28,7 @@ impl Captured {
     /// The error on what it holds.
     pub(super) fn error(&self, part: &str, error: &StatisticsError) -> anyhow::Error {
         let reason = format!(
-            "`{}` of {part} ({}) is an input of a linear layer that INT8 cannot hold: {error}; check the checkpoint and \
+            "`{}` of {part} ({}) is an input of a layer that INT8 cannot hold: {error}; check the checkpoint and \
              the data",
             self.value, self.origin
         );

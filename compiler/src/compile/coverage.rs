@@ -74,7 +74,7 @@ fn operator(op: &Op) -> String {
 fn reasons<'a>(quantization: Option<&'a Quantization>, weights: Option<&'a WeightPlan>) -> HashMap<&'a str, &'a str> {
     let mut reasons = HashMap::new();
     let plan = quantization.map(|quantization| &quantization.plan);
-    for input in plan.iter().flat_map(|plan| &plan.inputs) {
+    for input in plan.iter().flat_map(|plan| plan.inputs.iter().chain(&plan.maps)) {
         let Some(reason) = input.activation.reason() else { continue };
         reasons.extend(input.layers.iter().map(|layer| (layer.as_str(), reason)));
     }
@@ -90,11 +90,11 @@ fn reasons<'a>(quantization: Option<&'a Quantization>, weights: Option<&'a Weigh
 fn unplanned(op: &Op) -> &'static str {
     match op {
         Op::Foreign(op) => match op.op.0.as_str() {
-            "ConvTranspose" => "planish does not quantize convolutions yet",
+            "ConvTranspose" => "planish does not quantize transposed convolutions",
             "LSTM" | "GRU" | "RNN" => "these options leave recurrent layers as they are; --int8 quantizes them",
             _ => "planish knows no form of this operator on codes",
         },
-        Op::Conv(_) => "planish does not quantize convolutions yet",
+        Op::Conv(_) => "--int8 quantizes convolutions with one to three spatial axes and weights that are known",
         Op::Experts(_) => "planish quantizes experts where weights alone are quantized",
         Op::Linear(_) => "its input or its weight is of another type than float32",
         Op::Embedding(_) | Op::Gather(_) | Op::Slice(_) => "a table of positions or types, not of tokens",

@@ -19,7 +19,7 @@ pub struct Quantizations {
 }
 
 /// Where the plans have a candidate: by the part, and the place in its plan. Attentions, whose queries and keys are
-/// quantized, come after the inputs of layers, and tables and weights of recurrent layers after these.
+/// quantized, come after the inputs of layers, tables and weights of recurrent layers and convolutions after these, and feature maps last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// The input of layers.
@@ -49,7 +49,7 @@ impl Quantizations {
     pub fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for (part, quantization) in &self.layers {
-            let Plan { inputs, attention, weights } = &quantization.plan;
+            let Plan { inputs, attention, weights, maps } = &quantization.plan;
             let first_weight = inputs.len() + attention.len();
             let layers = || quantization.plan.inputs.iter().flat_map(|input| &input.layers);
             let inputs = inputs.iter().map(|input| (role(&input.value), &input.activation, input.layer_loss));
@@ -59,6 +59,14 @@ impl Quantizations {
                 if activation.codes().is_some() {
                     let place = Place::Input(part.clone(), at);
                     candidates.push(Candidate { place, groups: vec![role], loss: loss.unwrap_or_default(), cost: 1.0 });
+                }
+            }
+            let first_map = first_weight + weights.len();
+            for (at, map) in maps.iter().enumerate() {
+                if map.activation.codes().is_some() && !map.layers.is_empty() {
+                    let place = Place::Input(part.clone(), first_map + at);
+                    let (groups, loss) = (vec![role(&map.value)], map.layer_loss.unwrap_or_default());
+                    candidates.push(Candidate { place, groups, loss, cost: 1.0 });
                 }
             }
             for (at, planned) in weights.iter().enumerate() {
@@ -119,8 +127,11 @@ impl Quantizations {
 
 fn keep_input(plan: &mut Plan, at: usize, reason: String) {
     let (inputs, attentions) = (plan.inputs.len(), plan.attention.len());
+    let first_map = inputs + attentions + plan.weights.len();
     if at < inputs {
         plan.keep_input(at, reason);
+    } else if let Some(map) = at.checked_sub(first_map).and_then(|at| plan.maps.get_mut(at)) {
+        (map.activation, map.layer_loss) = (Activation::Float { reason }, None);
     } else if let Some(planned) = at.checked_sub(inputs + attentions).and_then(|at| plan.weights.get_mut(at)) {
         planned.form = WeightForm::Float { reason };
     } else if let Some(attention) = plan.attention.get_mut(at - inputs) {

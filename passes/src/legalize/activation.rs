@@ -1,8 +1,9 @@
 //! Lowering of activations.
 
-use planish_ir::ops::{BinaryKind, Gelu, GeluForm, Unary, UnaryKind};
-use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, Step, ValueId};
+use planish_ir::ops::{Binary, BinaryKind, Gelu, GeluForm, Unary, UnaryKind};
+use planish_ir::{BuildError, DType, Graph, NodeId, Op, Rewriter, Step, ValueId};
 
+use super::quantized::{foreign, standard};
 use crate::build::Builder;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
@@ -10,7 +11,8 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 pub const LOWER_ACTIVATIONS: Pass = Pass {
     name: "lower-activations",
     summary: "Lowers activations to arithmetic where the target has no operator for them. Silu is always lowered. Gelu \
-              is lowered before opset 20, and without fusion.",
+              is lowered before opset 20, and without fusion. A `min` of a `max` in float32 with two numbers becomes Clip, which \
+              runtimes fuse with a convolution before it.",
     numerics: "Each step rounds, where a fused kernel rounds once: relative differences of a few 1e-7.",
     example: Example {
         target: &ONNX,
@@ -32,14 +34,18 @@ pub const LOWER_ACTIVATIONS: Pass = Pass {
 /// The first opset with an operator for GELU.
 const GELU_OPSET: u32 = 20;
 
+/// The opset whose Clip is emitted; later ones take the same.
+const CLIP_OPSET: u32 = 13;
+
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let keep_gelu = options.fusion && options.opset >= GELU_OPSET;
-    let lowered = graph.rewrite(|graph, node| step(graph, node, keep_gelu))?;
+    let clips = options.fusion && options.opset >= CLIP_OPSET;
+    let lowered = graph.rewrite(|graph, node| step(graph, node, keep_gelu, clips))?;
     graph.compact();
     Ok(lowered.into())
 }
 
-fn step(graph: &mut Rewriter<'_>, node: NodeId, keep_gelu: bool) -> Result<Step, PassError> {
+fn step(graph: &mut Rewriter<'_>, node: NodeId, keep_gelu: bool, clips: bool) -> Result<Step, PassError> {
     let like = graph.node(node).outputs[0];
     let op = graph.node(node).op.clone();
     let mut lowering = Builder::at(graph, like);
@@ -49,9 +55,35 @@ fn step(graph: &mut Rewriter<'_>, node: NodeId, keep_gelu: bool) -> Result<Step,
             lowering.binary(BinaryKind::Mul, x, gate)?
         }
         Op::Gelu(Gelu { x, form }) if !keep_gelu => gelu(&mut lowering, x, form)?,
-        _ => return Ok(Step::Keep),
+        op => match clipped(lowering.graph, &op).filter(|_| clips) {
+            Some((x, bounds)) => {
+                let ty = lowering.graph.ty(x).clone();
+                let [low, high] = bounds.map(|bound| Some(lowering.scalar(x, bound)));
+                foreign(
+                    &mut lowering,
+                    standard("Clip", CLIP_OPSET as usize),
+                    vec![Some(x), low, high],
+                    vec![],
+                    vec![ty],
+                )?[0]
+            }
+            None => return Ok(Step::Keep),
+        },
     };
     Ok(Step::Replace(vec![value]))
+}
+
+/// What `min(max(x, low), high)` limits, and the bounds, of which none may be NaN.
+fn clipped(graph: &Graph, op: &Op) -> Option<(ValueId, [f64; 2])> {
+    let bound = |op: &Op, wanted: BinaryKind| match op {
+        Op::Binary(Binary { kind, a, b }) if *kind == wanted => {
+            graph.number(*b).map(|bound| (*a, bound)).or_else(|| Some((*b, graph.number(*a)?)))
+        }
+        _ => None,
+    };
+    let (inner, high) = bound(op, BinaryKind::Min)?;
+    let (x, low) = bound(&graph.producer(inner)?.op, BinaryKind::Max)?;
+    (low <= high && graph.ty(x).dtype == DType::F32 && graph.ty(x) == graph.ty(inner)).then_some((x, [low, high]))
 }
 
 /// The two formulas of [`GeluForm`], step by step.

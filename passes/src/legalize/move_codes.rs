@@ -12,7 +12,8 @@ pub const MOVE_CODES: Pass = Pass {
               take codes of 8 bits. When ONNX Runtime loads a graph, it puts a QuantizeLinear and a DequantizeLinear \
               after such an operator on what a DequantizeLinear gives. At opset 21 and later it then refuses codes \
               of i8, and it ends the process where a graph within the graph reads what was moved. Nothing is left to \
-              match where codes are moved. TensorRT wants pairs in front of layers, so target trt keeps them there.",
+              match where codes are moved. A QuantizeLinear with the same scale and zero point as the DequantizeLinear before it gives the \
+              codes again, and goes. TensorRT wants pairs in front of layers, so target trt keeps them there.",
     numerics: "none",
     example: Example {
         target: &ONNX,
@@ -44,6 +45,11 @@ fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
 
 fn step(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
     let (mut op, output) = (graph.node(node).op.clone(), graph.node(node).outputs[0]);
+    if let Op::Foreign(quantize) = &op
+        && let Some(codes) = restored(graph, quantize, output)
+    {
+        return Ok(Step::Replace(vec![codes]));
+    }
     let x = match &mut op {
         Op::Reshape(Reshape { x, .. }) | Op::Transpose(Transpose { x, .. }) | Op::Slice(Slice { x, .. }) => x,
         Op::Foreign(pool) if is_max_pool(pool) => match &mut pool.inputs[..] {
@@ -71,6 +77,16 @@ fn step(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
     }
     let results = Results(vec![Some(graph.type_of(output).clone())]);
     Ok(Step::Replace(vec![graph.emit(Foreign { inputs, results, ..dequantize }, output)?]))
+}
+
+/// The codes that a QuantizeLinear gives once more, of numbers that they stand for.
+fn restored(graph: &Graph, quantize: &Foreign, result: ValueId) -> Option<ValueId> {
+    let is_plain = quantize.is("QuantizeLinear") && quantize.settings.0.iter().all(|(name, _)| name == "axis");
+    let (dequantize, codes) = dequantized(graph, quantize.inputs.first().copied().flatten().filter(|_| is_plain)?)?;
+    let number = |of: &Foreign, at: usize| graph.number(of.inputs.get(at).copied().flatten()?);
+    let [own, other] = [quantize, &dequantize].map(|of| Some((number(of, 1)?, number(of, 2)?)));
+    let is_same = own.is_some_and(|(scale, _)| scale > 0.0) && own == other;
+    (is_same && graph.type_of(codes) == graph.type_of(result)).then_some(codes)
 }
 
 /// Whether an operator is the maximum of windows each of which has an element, without the places of the maxima.

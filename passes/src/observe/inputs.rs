@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
-use planish_ir::ops::{Cast, Experts, Linear};
+use planish_ir::ops::{Cast, Experts, Linear, Transpose};
 use planish_ir::{DType, Graph, Op, ValueId};
 
 use super::is_float;
+use crate::quantize::feature_maps;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Adds outputs with the inputs of linear layers.
@@ -13,7 +14,8 @@ pub const OBSERVE_INPUTS: Pass = Pass {
     name: "observe-inputs",
     summary: "Adds outputs for the calibration of INT8; compiling does not run this pass. Each value that a linear layer \
               or a mixture of experts takes as `x`, and that is computed from the inputs of the graph, becomes an output \
-              `observed/tensor/NAME`, in float32. A value that several layers take is one output. A graph that has \
+              `observed/tensor/NAME`, in float32. So does what convolutions take and give, [batch, channels, ..], as rows of channels, \
+              [batch, .., channels]. A value that several layers take is one output. A graph that has \
               such outputs stays as it is.",
     numerics: "none: the pass adds outputs and changes no value",
     example: Example {
@@ -68,6 +70,14 @@ pub fn linear_inputs(graph: &Graph) -> Vec<ValueId> {
     x.filter(|x| is_float(graph, *x) && graph.weight(*x).is_none() && seen.insert(*x)).collect()
 }
 
+/// The feature maps that convolutions take and give, but for those that linear layers take too: [batch, channels, spatial ..]. They are
+/// observed as rows of channels, [batch, spatial .., channels].
+#[must_use]
+pub fn map_inputs(graph: &Graph) -> Vec<ValueId> {
+    let known: HashSet<ValueId> = linear_inputs(graph).into_iter().collect();
+    feature_maps(graph).into_iter().filter(|map| !known.contains(map)).collect()
+}
+
 /// [`OBSERVE_INPUTS`] for the values of some names.
 ///
 /// # Errors
@@ -78,18 +88,24 @@ pub fn observe_inputs(graph: &mut Graph, wanted: &dyn Fn(&str) -> bool) -> Resul
     }
     let mut values = linear_inputs(graph);
     values.retain(|value| wanted(&graph.value(*value).name));
-    for value in &values {
-        let name = graph.value(*value).name.clone();
-        let output = match graph.ty(*value).dtype {
-            DType::F32 => *value,
-            _ => {
-                let origin = graph.value(*value).origin.clone();
-                graph.emit(Cast { x: *value, to: DType::F32 }, &name, origin)?[0]
-            }
-        };
+    let mut maps = map_inputs(graph);
+    maps.retain(|value| wanted(&graph.value(*value).name));
+    let count = values.len() + maps.len();
+    let channels_last = |rank: usize| -> Vec<usize> { [0].into_iter().chain(2..rank).chain([1]).collect() };
+    let values = values.into_iter().map(|value| (value, None));
+    let maps = maps.into_iter().map(|map| (map, Some(channels_last(graph.ty(map).shape.rank())))).collect::<Vec<_>>();
+    for (value, perm) in values.chain(maps) {
+        let (name, origin) = (graph.value(value).name.clone(), graph.value(value).origin.clone());
+        let mut output = value;
+        if graph.ty(value).dtype != DType::F32 {
+            output = graph.emit(Cast { x: value, to: DType::F32 }, &name, origin.clone())?[0];
+        }
+        if let Some(perm) = perm {
+            output = graph.emit(Transpose { x: output, perm }, &name, origin)?[0];
+        }
         graph.add_output(&tensor_output(&name), output);
     }
-    Ok(values.len().into())
+    Ok(count.into())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
 use rayon::prelude::*;
 
 use super::weights::{WeightScales, scales};
-use super::{Activation, PlannedAttention, PlannedInput, Quantization, recurrent, sites, tables, weight_codes};
+use super::{Activation, PlannedAttention, PlannedInput, Quantization, maps, recurrent, sites, tables, weight_codes};
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Quantizes the inputs and weights of linear layers.
@@ -25,6 +25,9 @@ pub const QUANTIZE: Pass = Pass {
               A table that token ids are looked up in becomes codes with a scale for each row, which a layer shares that \
               scores tokens with it. So do the weights of LSTM, GRU and RNN, with a scale for each feature; ONNX Runtime's \
               DynamicQuantizeLSTM takes the codes of an LSTM for target ort. \
+              What convolutions take and give becomes a fake_quantize too, with the sums, concatenations and pools between them, and their \
+              weights codes with a scale for each output channel. An activation goes where the codes have its limits. Without a calibration, \
+              only the weights of convolutions become codes. \
               All later passes see linear layers and tables, and lower-quantized emits what the target computes with codes.",
     numerics: "Inputs and weights round to codes of 8 bits. planish evaluate measures what that does to a model.",
     example: Example {
@@ -110,6 +113,8 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         };
         Ok(Step::Replace(vec![graph.emit(Linear { x, weight, bias, ..linear }, like)?]))
     })?;
+    graph.compact();
+    let changed = changed + maps::apply(graph, quantization)?;
     graph.compact();
     Ok(changed.into())
 }

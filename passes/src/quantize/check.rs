@@ -7,7 +7,7 @@ use planish_ir::{DType, Graph, Op};
 
 use super::sites::{Site, name, sites};
 use super::tables::Tables;
-use super::{Activation, Plan, PlannedAttention, PlannedInput, PlannedWeight, Settings, WeightForm, recurrent};
+use super::{Activation, Plan, PlannedAttention, PlannedInput, PlannedWeight, Settings, WeightForm, maps, recurrent};
 use crate::QuantizedForm;
 
 /// A plan does not fit.
@@ -19,9 +19,12 @@ pub enum PlanError {
     /// The model has no such input of linear layers.
     #[error("the model has no input of linear layers `{0}`: the plan was made for another model, or edited")]
     Input(String),
+    /// The model has no such feature map.
+    #[error("the model has no feature map of convolutions `{0}`: the plan was made for another model, or edited")]
+    Map(String),
     /// The model has no such weight.
     #[error(
-        "the model has no table and no weight of a recurrent layer `{0}`: the plan was made for another model, or edited"
+        "the model has no table and no weight of a recurrent layer or a convolution `{0}`: the plan was made for another model, or edited"
     )]
     Weight(String),
     /// The model has no such attention.
@@ -81,6 +84,7 @@ impl Plan {
                 return Err(entry("this target computes attention in floating point".to_owned()));
             }
         }
+        self.check_maps(graph, settings)?;
         self.check_weights(graph, settings)?;
         for site in sites.iter().filter(|site| unplanned.contains_key(graph.value(site.value).name.as_str())) {
             let layers = site.layers.iter().map(|layer| name(graph, *layer).to_owned()).collect();
@@ -93,11 +97,41 @@ impl Plan {
 }
 
 impl Plan {
-    /// Checks the tables and the weights of recurrent layers. Those that the plan does not have become entries that stay floats.
+    /// Checks what convolutions take and give.
+    fn check_maps(&self, graph: &Graph, settings: &Settings) -> Result<(), PlanError> {
+        let known: HashSet<&str> =
+            maps::feature_maps(graph).into_iter().map(|map| graph.value(map).name.as_str()).collect();
+        let mut seen = HashSet::new();
+        for PlannedInput { value, activation, .. } in &self.maps {
+            if !seen.insert(value) {
+                return Err(PlanError::Twice(value.clone()));
+            }
+            if !known.contains(value.as_str()) {
+                return Err(PlanError::Map(value.clone()));
+            }
+            let entry = |reason: String| PlanError::Entry { value: value.clone(), reason };
+            if activation.codes().is_none() {
+                continue;
+            }
+            let codes = settings.codes_of_maps();
+            let codes =
+                codes.ok_or_else(|| entry("this target and these options have no convolutions of codes".to_owned()))?;
+            let plain = activation.smooth().is_empty() && activation.split().is_empty();
+            if matches!(activation, Activation::Dynamic { .. }) || !plain {
+                return Err(entry("a feature map has a fixed scale, no `smooth` and no `split`".to_owned()));
+            }
+            possible(activation, codes, 0).map_err(entry)?;
+        }
+        Ok(())
+    }
+
+    /// Checks the tables and the weights of recurrent layers and convolutions. Those that the plan does not have become entries that stay floats.
     fn check_weights(&mut self, graph: &Graph, settings: &Settings) -> Result<(), PlanError> {
         let possible =
             Tables::of(graph, settings).planned(graph, &[]).into_iter().chain(recurrent::planned(graph, settings));
-        let mut possible: Vec<PlannedWeight> = possible.collect();
+        // Convolutions that take codes are planned with what they take.
+        let convolutions = if self.maps.is_empty() { maps::planned_weights(graph, settings) } else { Vec::new() };
+        let mut possible: Vec<PlannedWeight> = possible.chain(convolutions).collect();
         let mut seen = HashSet::new();
         for PlannedWeight { weight, form, .. } in &self.weights {
             if !seen.insert(weight.clone()) {

@@ -70,8 +70,8 @@ fn scale(op: &Op) -> Option<ValueId> {
     has_scale.then(|| op.inputs.get(1).copied().flatten())?
 }
 
-/// Why no codes stand for the weights of a graph that are not finite, by their names: the matrices of linear layers, experts and tables,
-/// and the weights of recurrent layers.
+/// Why no codes stand for the weights of a graph that are not finite, by their names: the weights of linear layers, convolutions,
+/// experts, tables and recurrent layers.
 ///
 /// # Errors
 /// When a weight cannot be read.
@@ -80,10 +80,11 @@ pub fn not_finite_weights(graph: &Graph) -> Result<BTreeMap<String, String>, Pas
         Op::Linear(linear) => vec![linear.weight],
         Op::Embedding(embedding) => vec![embedding.weight],
         Op::Gather(gather) => vec![gather.x],
+        Op::Conv(conv) => vec![conv.weight],
         Op::Experts(p) => [Some(p.gate), p.up, Some(p.down)].into_iter().flatten().collect(),
         _ => Vec::new(),
     });
-    let is_matrix = |id: &ValueId| graph.weight(*id).is_some_and(|weight| (2..=3).contains(&weight.shape().len()));
+    let is_matrix = |id: &ValueId| graph.weight(*id).is_some_and(|weight| (2..=5).contains(&weight.shape().len()));
     let of_recurrent = graph.nodes().filter_map(|(_, node)| recurrent::weights(graph, node)).flatten();
     let mut taken: Vec<ValueId> = matrices.filter(is_matrix).chain(of_recurrent).collect();
     taken.sort_unstable();

@@ -7,14 +7,14 @@ use rayon::prelude::*;
 
 use super::sites::{Site, sites};
 use super::trial::Trial;
-use super::{Plan, PlannedInput};
+use super::{Plan, PlannedInput, maps};
 use crate::PassError;
 use crate::calibration::InputStatistics;
 
 impl Plan {
     /// Measures the error of the results of the layers of each quantized input, on the rows that calibration sampled of
-    /// it: the mean over tokens of the sum of squares, relative to that of the results, to three digits. An input that
-    /// stays a float, or of which there are no rows, has none.
+    /// it: the mean over tokens of the sum of squares, relative to that of the results, to three digits. Those of a convolution are its
+    /// products at one place of the window. An input that stays a float, or of which there are no rows, has none.
     ///
     /// # Errors
     /// When a weight cannot be read.
@@ -33,6 +33,22 @@ impl Plan {
         };
         self.inputs.par_iter_mut().try_for_each(|input| {
             input.layer_loss = loss(input)?;
+            Ok::<_, PassError>(())
+        })?;
+        let takers = maps::Maps::of(graph, &|_| true);
+        let takers: HashMap<&str, &maps::Map> =
+            takers.maps.iter().map(|map| (graph.value(map.value).name.as_str(), map)).collect();
+        let loss = |input: &PlannedInput| -> Result<Option<f64>, PassError> {
+            let known = (takers.get(input.value.as_str()), statistics.get(&input.value));
+            let (Some(map), Some(statistics)) = known else { return Ok(None) };
+            let is_empty = map.takers.is_empty() || statistics.rows.is_empty();
+            if input.activation.codes().is_none() || is_empty {
+                return Ok(None);
+            }
+            maps::loss(graph, &map.takers, &statistics.rows.matrix(), &input.activation).map(rounded).map(Some)
+        };
+        self.maps.par_iter_mut().try_for_each(|map| {
+            map.layer_loss = loss(map)?;
             Ok(())
         })
     }

@@ -17,7 +17,10 @@ pub struct Plan {
     /// The attentions whose products of queries and keys may be of codes, in the order of the graph.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attention: Vec<PlannedAttention>,
-    /// Tables that rows are looked up in, and weights of recurrent layers.
+    /// What convolutions take and give, in the order in which the graph computes it. What none takes has no layers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub maps: Vec<PlannedInput>,
+    /// Tables that rows are looked up in, weights of recurrent layers, and weights of convolutions that take floats.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<PlannedWeight>,
 }
@@ -55,13 +58,13 @@ pub struct PlannedAttention {
     pub keys: Activation,
 }
 
-/// A value that linear layers take: they share what it becomes.
+/// A value that linear layers or convolutions take: they share what it becomes.
 // `Activation` refuses the members that neither has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedInput {
     /// The name of the value in the canonical graph.
     pub value: String,
-    /// The names of the results of the linear layers that take it.
+    /// The names of the results of the layers that take it.
     pub layers: Vec<String>,
     /// The error of the results of these layers, as [`Plan::measure`] measures it; nothing depends on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,7 @@ use super::split::split_columns;
 use super::tables::Tables;
 use super::trial::Trial;
 use super::{Activation, Plan, PlannedInput};
-use super::{attention, norms, recurrent};
+use super::{attention, maps, norms, recurrent};
 use crate::calibration::{ColumnStatistics, Grid, InputStatistics, RangeMethod, SampledRow};
 use crate::{Exceptions, PassError, QuantizedForm, Range, Target};
 
@@ -131,17 +131,23 @@ impl Plan {
             Ok(PlannedInput { value, layers, layer_loss: None, activation })
         };
         let inputs: Vec<PlannedInput> = sites(graph).par_iter().map(planned).collect::<Result<_, PassError>>()?;
-        let weights = tables.planned(graph, &inputs).into_iter().chain(recurrent::planned(graph, settings)).collect();
+        let maps = statistics.map(|statistics| maps::planned(graph, settings, statistics)).unwrap_or_default();
+        let convolutions = match statistics {
+            Some(_) => Vec::new(),
+            None => maps::planned_weights(graph, settings),
+        };
+        let weights = tables.planned(graph, &inputs).into_iter().chain(recurrent::planned(graph, settings));
+        let weights = weights.chain(convolutions).collect();
         let attention = match statistics {
             Some(statistics) => attention::planned(graph, settings, statistics)?,
             None => Vec::new(),
         };
-        Ok(Self { inputs, attention, weights })
+        Ok(Self { inputs, attention, maps, weights })
     }
 }
 
 impl Settings {
-    /// For each exception, whether it names a layer, the product of an attention, a table or the weight of a recurrent layer of a
+    /// For each exception, whether it names a layer, a convolution, the product of an attention, a table or the weight of a recurrent layer of a
     /// graph that has been raised.
     #[must_use]
     pub fn matched(&self, graph: &Graph) -> Vec<bool> {
@@ -152,7 +158,7 @@ impl Settings {
         });
         let attentions = attention::named(graph, self).into_iter().map(|(_, values)| values.to_vec());
         let recurrent = recurrent::named(graph).into_iter().filter(|_| self.weights);
-        let all: Vec<Vec<ValueId>> = named.chain(attentions).chain(recurrent).collect();
+        let all: Vec<Vec<ValueId>> = named.chain(attentions).chain(recurrent).chain(maps::named(graph, self)).collect();
         let values = self.keep.matched(&all, |of, values| of.any(values.iter().map(|value| graph.value(*value))));
         let tables = if self.weights { Tables::named(graph) } else { Vec::new() };
         let tables = self.keep.matched(&tables, |of, (table, uses)| uses.matches(graph, *table, of) || of.is_table());
@@ -260,7 +266,12 @@ fn magnitudes(statistics: &InputStatistics) -> Vec<f32> {
 }
 
 /// The codes of an input with so many columns of codes more than columns, or divided by factors.
-fn fixed(statistics: &InputStatistics, settings: &Settings, most: usize, factors: Option<Vec<f32>>) -> Activation {
+pub(super) fn fixed(
+    statistics: &InputStatistics,
+    settings: &Settings,
+    most: usize,
+    factors: Option<Vec<f32>>,
+) -> Activation {
     let symmetric = settings.codes != DType::U8;
     let grid = if symmetric { Grid::S8 } else { Grid::U8 };
     let range = match &factors {

@@ -5,6 +5,7 @@
 
 mod activation;
 mod attention;
+mod batch_norm;
 mod count;
 mod element;
 mod embedding;
@@ -20,6 +21,7 @@ use planish_ir::{Graph, NodeId, Rewriter};
 
 pub use activation::RAISE_ACTIVATIONS;
 pub use attention::RAISE_ATTENTION;
+pub use batch_norm::FOLD_BATCH_NORMS;
 pub use count::{Match, matches, raised};
 pub use embedding::RAISE_EMBEDDINGS;
 pub use linear::RAISE_LINEAR;

@@ -18,6 +18,23 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             let found: Vec<bool> = x.to_f64().iter().map(is).collect();
             one(super::tensor(x.shape().to_vec(), found.into())?)
         }
+        "Clip" => {
+            let x = node.operand(0)?;
+            let bound = |at: usize| node.optional(at).and_then(|bound| bound.to_f64().first().copied());
+            let (low, high) = (bound(1).unwrap_or(f64::NEG_INFINITY), bound(2).unwrap_or(f64::INFINITY));
+            // What is not a number stays as it is. The upper bound counts where they cross.
+            let clip = |v: f64| {
+                if v < low {
+                    low.min(high)
+                } else if v > high {
+                    high
+                } else {
+                    v
+                }
+            };
+            let values: Vec<f64> = x.to_f64().into_iter().map(clip).collect();
+            one(of_numbers(x.dtype(), x.shape(), &values)?)
+        }
         "BitwiseNot" => {
             let x = node.operand(0)?;
             let width = x.dtype().size() * 8;
