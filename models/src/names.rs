@@ -46,6 +46,8 @@ pub(crate) const HIDDEN: Named<OutputRole> = ("last_hidden_state", OutputRole::H
 pub(crate) const POOLED: Named<OutputRole> = ("pooler_output", OutputRole::Pooled);
 pub(crate) const PRED_BOXES: Named<OutputRole> = ("pred_boxes", OutputRole::Boxes);
 pub(crate) const PRED_MASKS: Named<OutputRole> = ("pred_masks", OutputRole::Masks);
+pub(crate) const DEPTH: Named<OutputRole> = ("predicted_depth", OutputRole::Depth);
+pub(crate) const HEATMAPS: Named<OutputRole> = ("heatmaps", OutputRole::Heatmaps);
 pub(crate) const TOKENS: Named<OutputRole> = ("token_embeddings", OutputRole::TokenEmbeddings);
 /// As FlagEmbedding names what BGE-M3 gives.
 pub(crate) const SPARSE: Named<OutputRole> = ("sparse_vecs", OutputRole::TokenWeights);
@@ -214,7 +216,20 @@ pub const DECODER_INPUT_IDS: &str = "decoder_input_ids";
 /// What the output of a role is called; absent where no model here has one.
 #[must_use]
 pub fn output(role: OutputRole) -> Option<&'static str> {
-    let all = [LOGITS, START_LOGITS, END_LOGITS, HIDDEN, POOLED, TOKENS, SENTENCE, SPARSE, PRED_BOXES, PRED_MASKS];
+    let all = [
+        LOGITS,
+        START_LOGITS,
+        END_LOGITS,
+        HIDDEN,
+        POOLED,
+        TOKENS,
+        SENTENCE,
+        SPARSE,
+        PRED_BOXES,
+        PRED_MASKS,
+        DEPTH,
+        HEATMAPS,
+    ];
     all.iter().find(|(_, other)| *other == role).map(|(name, _)| *name)
 }
 

@@ -80,6 +80,10 @@ tasks! {
     ObjectDetection = "object-detection", synonyms [], classes ["ForObjectDetection"];
     /// The same, and `pred_masks` [batch_size, objects, height, width] of the places of an image, which are fewer than its pixels.
     ImageSegmentation = "image-segmentation", synonyms [], classes ["ForSegmentation"];
+    /// `predicted_depth` [batch_size, height, width] of the places of an image.
+    DepthEstimation = "depth-estimation", synonyms [], classes ["ForDepthEstimation"];
+    /// `heatmaps` [batch_size, keypoints, height, width]: how likely each key point is at each place of an image.
+    KeypointDetection = "keypoint-detection", synonyms [], classes ["ForPoseEstimation"];
 }
 
 impl Task {
@@ -104,6 +108,8 @@ impl Task {
         match self {
             Task::FeatureExtraction | Task::SentenceSimilarity => &[],
             Task::QuestionAnswering => &[OutputRole::StartLogits, OutputRole::EndLogits],
+            Task::DepthEstimation => &[OutputRole::Depth],
+            Task::KeypointDetection => &[OutputRole::Heatmaps],
             Task::FillMask
             | Task::TextClassification
             | Task::TokenClassification

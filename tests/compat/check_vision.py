@@ -20,6 +20,7 @@ from vision_configs import TYPES, Draw
 
 HEADS = (
     "Model", "ModelWithProjection", "ForImageClassification", "ForImageClassificationWithTeacher", "ForObjectDetection", "ForSegmentation",
+    "ForDepthEstimation", "ForSemanticSegmentation", "ForPoseEstimation",
 )  # fmt: skip
 # Types that take images of any size.
 OF_ANY_SIZE = ("detr", "table-transformer", "yolos")
@@ -53,6 +54,8 @@ class VisionTrial(Trial):
     def images(self, rows: int) -> Tensors:
         """Images, of a model that has a tower of these or is a model of these."""
         config = self.config.get("vision_config", self.config)
+        if self.type_name not in OF_ANY_SIZE:
+            config = self.config.get("backbone_config", config)
         if "image_size" not in config and self.type_name not in OF_ANY_SIZE:
             return {}
         numbers = np.random.default_rng(self.draw.getrandbits(32))
@@ -66,7 +69,9 @@ class VisionTrial(Trial):
         if self.type_name in OF_ANY_SIZE:
             return [self.draw.randint(33, 140) for _ in range(2)]
         size = config["image_size"]
-        return size if isinstance(size, list) else [size, size]
+        sides = size if isinstance(size, list) else [size, size]
+        # A backbone takes images of any size.
+        return [side + self.draw.randint(0, 9) for side in sides] if config.get("model_type") == "dinov2" else sides
 
     def texts(self, number: int) -> Tensors:
         """Texts of some lengths, padded on the right: as many as there are images, or not."""

@@ -1,5 +1,6 @@
 """Random configurations of models of images, for check_vision.py."""
 
+import dense_configs
 from encoder_configs import Draw as TextDraw
 
 
@@ -205,6 +206,11 @@ def rt_detr_v2(d: Draw) -> dict:
     return config | dict(decoder_n_levels=config["num_feature_levels"], decoder_offset_scale=d.of(0.5, 0.7))
 
 
+def square(config: dict) -> dict:
+    """The same of square images."""
+    return config | dict(image_size=config["patch_size"] * 3)
+
+
 # Each type, and what draws a configuration of it.
 TYPES = {
     "beit": beit,
@@ -223,9 +229,11 @@ TYPES = {
     "siglip_vision_model": siglip_vision,
     "deit": pooled,
     "detr": detr,
+    "depth_anything": lambda d: dense_configs.depth_anything(d, square(dinov2(d))),
     "dinov2": dinov2,
     "dinov2_with_registers": registers,
     "dinov3_vit": dinov3,
+    "dpt": lambda d: dense_configs.dpt(d, square(vit(d)), square(dinov2(d))),
     "rt_detr": rt_detr,
     "rt_detr_v2": rt_detr_v2,
     "swin": swin,
@@ -233,5 +241,6 @@ TYPES = {
     "table-transformer": detr,
     "vit": pooled,
     "vit_msn": vit,
+    "vitpose": lambda d: dense_configs.vitpose(d, vit(d)),
     "yolos": yolos,
 }

@@ -207,6 +207,9 @@ impl Head {
                 let count = count.with_context(|| format!("{folder} does not say how many labels it has"))?;
                 Ok(Self::Segments { output: named(OutputRole::Logits)?, labels: config.labels(count) })
             }
+            Task::DepthEstimation | Task::KeypointDetection => bail!(Unfit(format!(
+                "{folder} gives maps of images, and there are no predictions of that; `planish run` takes pixels as a tensor"
+            ))),
             Task::ImageSegmentation => bail!(Unfit(format!(
                 "{folder} gives masks of objects, and there are no predictions of that; `planish run` gives its outputs"
             ))),

@@ -34,6 +34,8 @@ fn fed(part: PartRole, output: OutputRole) -> Option<InputRole> {
         | OutputRole::LogitsPerText
         | OutputRole::TextEmbedding
         | OutputRole::ImageEmbedding
+        | OutputRole::Depth
+        | OutputRole::Heatmaps
         | OutputRole::Other => None,
     }
 }

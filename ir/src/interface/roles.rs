@@ -137,6 +137,10 @@ roles! {
     Embeddings = "embeddings",
     /// Scores of labels or of pairs, such as probabilities.
     Scores = "scores",
+    /// The depth of each place of an image, or its inverse: floats [rows, height, width].
+    Depth = "depth",
+    /// How likely each key point is at each place of an image: floats [rows, key points, height, width].
+    Heatmaps = "heatmaps",
     /// Boxes of found objects: floats [rows, objects, 4].
     Boxes = "boxes",
     /// Scores of the places of found objects before a sigmoid: floats [rows, objects, height, width].

@@ -2,14 +2,17 @@
 //! `transformers/models/{dinov2,dinov2_with_registers}` have them: ViT with factors of what attention and feed-forward give.
 //! Registers are tokens without a position.
 
-use planish_ir::ValueId;
 use planish_ir::ops::Concat;
+use planish_ir::{Dim, ValueId};
 
 use super::vit;
+use crate::accept::{end_section, section};
 use crate::architecture::{Architecture, Properties};
-use crate::checkpoint::config::{MAX_SIZE, Size};
+use crate::checkpoint::config::{Config, MAX_SIZE, Size};
 use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
+use crate::layers::convolution::{self, Window};
+use crate::layers::fusion;
 use crate::layers::heads;
 use crate::layers::patches::{self, Images, Positions};
 use crate::layers::resample::Filter;
@@ -59,7 +62,7 @@ const IRRELEVANT: &[&str] = &[
 ];
 
 /// What transformers 5 calls the modules of a layer.
-const RENAMED: &[(&str, &str)] = &[
+pub(crate) const RENAMED: &[(&str, &str)] = &[
     ("attention.attention.query", "attention.q_proj"),
     ("attention.attention.key", "attention.k_proj"),
     ("attention.attention.value", "attention.v_proj"),
@@ -79,9 +82,8 @@ const PLAIN: Names = Names {
 
 const GATED: Names = Names { up: "mlp.weights_in", down: "mlp.weights_out", ..PLAIN };
 
-fn read(b: &Builder<'_>) -> Result<Layers, ModelError> {
+fn read(config: &Config<'_>) -> Result<Layers, ModelError> {
     const DEFAULTS: Defaults = Defaults { eps: 1e-6, ..Defaults::VIT };
-    let config = b.config;
     let hidden = config.size("hidden_size", DEFAULTS.hidden)?;
     let whole = hidden.value as f64 * config.positive("mlp_ratio", 4.0)?;
     let gated = config.boolean("use_swiglu_ffn", false)?;
@@ -102,7 +104,7 @@ fn read(b: &Builder<'_>) -> Result<Layers, ModelError> {
 
 fn build(b: &mut Builder<'_>, task: Task, patch: usize, has_registers: bool) -> Result<Properties, ModelError> {
     let images = Images::resizable(b.config, 224, patch, true)?;
-    let s = read(b)?;
+    let s = read(b.config)?;
     let registers = if has_registers { b.config.whole("num_register_tokens", 4)? } else { 0 };
     let filter = if has_registers { Filter::SmoothCubic } else { Filter::Cubic };
     let x = embeddings(b, &images, &s, registers, filter)?;
@@ -136,6 +138,82 @@ fn embeddings(
     let registers = patches::tokens(b, "embeddings.register_tokens", registers, s.hidden)?;
     let patches = patches::between(b, placed, [1, count], "embeddings.patches")?;
     patches::join(b, vec![class, registers, patches], "embeddings.with_registers")
+}
+
+/// DINOv2 as a part of another model.
+const BACKBONE: Architecture = Architecture {
+    keys: &[vision::KEYS_OF_RATIO, patches::KEYS, KEYS, OF_PART],
+    irrelevant_keys: &["drop_path_rate", "layerscale_value", "stage_names", "use_mask_token"],
+    ..ARCHITECTURE
+};
+
+const OF_PART: &[&str] = &["apply_layernorm", "out_features", "out_indices", "reshape_hidden_states"];
+
+/// Tokens in some layers of a backbone.
+pub(crate) struct Stages {
+    /// [batch_size, 1 + rows * columns, hidden] of each layer that is taken.
+    pub(crate) layers: Vec<ValueId>,
+    /// Rows and columns of patches.
+    pub(crate) sides: [Dim; 2],
+    pub(crate) hidden: Size,
+}
+
+/// The token of the class and those of the patches of images of any size in some layers, by `backbone_config`, as
+/// `Dinov2Backbone` of the transformers library gives them to a model that takes patches of a size.
+pub(crate) fn backbone(b: &mut Builder<'_>, patch: Option<Size>) -> Result<Stages, ModelError> {
+    let config = section(b.config, &["backbone_config"], &BACKBONE)?;
+    if config.boolean("reshape_hidden_states", true)? {
+        return Err(config.error("`reshape_hidden_states` is true or missing, expected false: the neck takes tokens"));
+    }
+    let (images, s) = (Images::read(&config, 224, 14)?, read(&config)?);
+    let ([rows, columns], [tall, wide]) = (images.grid(), images.patch);
+    if rows != columns || tall != wide {
+        return Err(config.error(format!(
+            "`patch_size` is {tall} x {wide} and there are {rows} x {columns} patches by `image_size`: expected squares"
+        )));
+    }
+    if let Some(patch) = patch.filter(|patch| patch.value != tall) {
+        return Err(config.error(format!("`patch_size` is {tall}, but {patch} of the whole model")));
+    }
+    let taken = config.stages(s.count.value)?;
+    let is_normal = config.boolean("apply_layernorm", true)?;
+    end_section(b.config, &config, &BACKBONE);
+    let (x, sides) = any_size(b, &images, &s)?;
+    let states = s.states(b, x, taken.last().copied().unwrap_or(0))?;
+    let mut layers = Vec::new();
+    for stage in taken {
+        let state = states[stage];
+        layers.push(if is_normal { b.layer_norm(state, "layernorm", s.hidden, s.eps)? } else { state });
+    }
+    Ok(Stages { layers, sides, hidden: s.hidden })
+}
+
+/// The token of the class and of each patch of images of any size, with positions interpolated, and the rows and columns of
+/// patches.
+fn any_size(b: &mut Builder<'_>, images: &Images, s: &Layers) -> Result<(ValueId, [Dim; 2]), ModelError> {
+    const POSITIONS: &str = "embeddings.position_embeddings";
+    let pixels = convolution::pixels(b, images.channels);
+    let window = Window::patches(images.patch[0]);
+    let channels = [s.hidden, images.channels];
+    let map = convolution::conv(b, pixels, "embeddings.patch_embeddings.projection", channels, window, true)?;
+    let sides = fusion::sides(b, map)?;
+    let patches = convolution::tokens(b, map, "embeddings.patch_embeddings")?;
+    let class = patches::tokens(b, "embeddings.cls_token", 1, s.hidden)?;
+    let tokens = patches::join(b, vec![class, patches], "embeddings.tokens")?;
+
+    let (one, count) = (Size::derived(1, "one image"), 1 + images.patches());
+    let stored =
+        b.weight(&[POSITIONS], &[one, Size::derived(count, "tokens by `image_size` and `patch_size`"), s.hidden])?;
+    let of_class = patches::between(b, stored, [0, 1], "embeddings.position_of_class")?;
+    let of_patches = patches::between(b, stored, [1, count], "embeddings.positions_of_patches")?;
+    let [rows, columns] = images.grid().map(patches::dim);
+    let features = convolution::dim(s.hidden);
+    let map = b.reshape(of_patches, [Dim::constant(1), rows, columns, features], &format!("{POSITIONS}.map"))?;
+    let map = b.transpose(map, &[0, 3, 1, 2], &format!("{POSITIONS}.channels_first"))?;
+    let map = convolution::resize_cubic(b, map, sides.clone(), &format!("{POSITIONS}.resize"))?;
+    let of_patches = convolution::tokens(b, map, &format!("{POSITIONS}.tokens"))?;
+    let positions = patches::join(b, vec![of_class, of_patches], &format!("{POSITIONS}.all"))?;
+    Ok((b.add(tokens, positions, "embeddings.add")?, sides))
 }
 
 /// Adds the outputs of a task; patches are the tokens of `range`.

@@ -24,11 +24,13 @@ pub(crate) mod deberta_v2;
 pub(crate) mod deepseek_v2;
 pub(crate) mod deepseek_v3;
 pub(crate) mod deit;
+pub(crate) mod depth_anything;
 pub(crate) mod detr;
 pub(crate) mod dinov2;
 pub(crate) mod dinov3_vit;
 pub(crate) mod distilbert;
 pub(crate) mod dots1;
+pub(crate) mod dpt;
 pub(crate) mod electra;
 pub(crate) mod ernie;
 pub(crate) mod ernie4_5;
@@ -137,6 +139,7 @@ pub(crate) mod umt5;
 pub(crate) mod vaultgemma;
 pub(crate) mod vit;
 pub(crate) mod vit_msn;
+pub(crate) mod vitpose;
 pub(crate) mod xglm;
 pub(crate) mod yolos;
 pub(crate) mod youtu;
@@ -177,12 +180,14 @@ pub const ARCHITECTURES: &[Architecture] = &[
     deepseek_v2::ARCHITECTURE,
     deepseek_v3::ARCHITECTURE,
     deit::ARCHITECTURE,
+    depth_anything::ARCHITECTURE,
     detr::ARCHITECTURE,
     dinov2::ARCHITECTURE,
     dinov2::WITH_REGISTERS,
     dinov3_vit::ARCHITECTURE,
     distilbert::ARCHITECTURE,
     dots1::ARCHITECTURE,
+    dpt::ARCHITECTURE,
     electra::ARCHITECTURE,
     ernie::ARCHITECTURE,
     ernie4_5::ARCHITECTURE,
@@ -301,6 +306,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     vaultgemma::ARCHITECTURE,
     vit::ARCHITECTURE,
     vit_msn::ARCHITECTURE,
+    vitpose::ARCHITECTURE,
     xglm::ARCHITECTURE,
     roberta::XLM_ROBERTA,
     roberta::XLM_ROBERTA_XL,

@@ -64,15 +64,25 @@ pub(crate) fn read(b: &Builder<'_>, defaults: &Defaults) -> Result<(Images, Laye
 /// The patches of an image after the tokens of some weights, with a position each, through all layers and the last norm:
 /// [batch_size, tokens, hidden].
 pub(crate) fn encode(b: &mut Builder<'_>, images: &Images, s: &Layers, before: &[&str]) -> Result<ValueId, ModelError> {
+    let x = embed(b, images, s, before, Positions { before: before.len(), filter: Filter::Cubic, is_square: false })?;
+    let x = s.apply(b, x, Context::default())?;
+    b.layer_norm(x, "layernorm", s.hidden, s.eps)
+}
+
+/// What the first layer takes.
+pub(crate) fn embed(
+    b: &mut Builder<'_>,
+    images: &Images,
+    s: &Layers,
+    before: &[&str],
+    positions: Positions,
+) -> Result<ValueId, ModelError> {
     const PATCHES: &str = "embeddings.patch_embeddings";
     let patches = images.embed(b, PATCHES, &format!("{PATCHES}.projection"), s.hidden, true)?;
     let mut parts = before.iter().map(|name| patches::tokens(b, name, 1, s.hidden)).collect::<Result<Vec<_>, _>>()?;
     parts.push(patches);
     let tokens = patches::join(b, parts, "embeddings.tokens")?;
-    let positions = Positions { before: before.len(), filter: Filter::Cubic, is_square: false };
-    let x = patches::add_resampled_positions(b, tokens, POSITIONS, images, s.hidden, positions)?;
-    let x = s.apply(b, x, Context::default())?;
-    b.layer_norm(x, "layernorm", s.hidden, s.eps)
+    patches::add_resampled_positions(b, tokens, POSITIONS, images, s.hidden, positions)
 }
 
 /// `logits` of labels of the first token.

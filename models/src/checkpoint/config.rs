@@ -1,6 +1,8 @@
 //! Reading `config.json`: typed, and with a record of which keys were asked for, so that a test holds
 //! them against the keys that an architecture declares.
 
+mod lists;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt;

@@ -74,6 +74,7 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
 impl Activation {
     pub(crate) const TANH: Self = Activation::Unary(UnaryKind::Tanh);
     pub(crate) const RELU: Self = Activation::Unary(UnaryKind::Relu);
+    pub(crate) const SIGMOID: Self = Activation::Unary(UnaryKind::Sigmoid);
     pub(crate) const GELU: Self = Activation::Gelu(GeluForm::Erf);
 
     /// The function that a key names, or the default where it is absent.

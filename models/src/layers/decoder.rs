@@ -227,7 +227,9 @@ impl Decoder {
             | Task::ZeroShotImageClassification
             | Task::SemanticSegmentation
             | Task::ObjectDetection
-            | Task::ImageSegmentation => {
+            | Task::ImageSegmentation
+            | Task::DepthEstimation
+            | Task::KeypointDetection => {
                 unreachable!("{}", heads::NO_HEAD)
             }
         }

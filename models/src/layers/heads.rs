@@ -248,7 +248,9 @@ impl TextHeads {
             | Task::ZeroShotImageClassification
             | Task::SemanticSegmentation
             | Task::ObjectDetection
-            | Task::ImageSegmentation => unreachable!("{}", NO_HEAD),
+            | Task::ImageSegmentation
+            | Task::DepthEstimation
+            | Task::KeypointDetection => unreachable!("{}", NO_HEAD),
         }
     }
 }

@@ -14,6 +14,7 @@ pub(crate) mod detection;
 pub(crate) mod disentangled;
 pub(crate) mod encoder;
 pub(crate) mod experts;
+pub(crate) mod fusion;
 pub(crate) mod heads;
 pub(crate) mod latent;
 pub(crate) mod norm;

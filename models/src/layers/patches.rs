@@ -268,6 +268,19 @@ pub(crate) fn between(
     b.emit(Slice { x, axis: 1, start: dim(start), end: dim(end) }, module)
 }
 
+/// The tokens of a grid of patches, of which there are so many rows and columns, after one other token.
+pub(crate) fn after_first(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    [rows, columns]: &[Dim; 2],
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    match rows.checked_mul(columns).and_then(|count| count.checked_add(&Dim::constant(1))) {
+        Some(end) => b.emit(Slice { x, axis: 1, start: Dim::constant(1), end }, module),
+        None => Err(b.config.error("images have more places than 64 bits count")),
+    }
+}
+
 /// The mean of all tokens: [batch_size, tokens, features] to [batch_size, features].
 pub(crate) fn mean(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
     b.emit(Reduce { kind: ReduceKind::Mean, x, axes: vec![1], keep: false }, module)

@@ -157,6 +157,19 @@ impl Layers {
         (0..self.count.value).try_fold(x, |x, i| self.layer(b, i, x, context))
     }
 
+    /// What the first layer takes, and what each of the first `count` layers gives.
+    pub(crate) fn states(&self, b: &mut Builder<'_>, x: ValueId, count: usize) -> Result<Vec<ValueId>, ModelError> {
+        let mut states = vec![x];
+        for index in 0..count {
+            let Some(last) = states.last() else { unreachable!("there is one to begin with") };
+            states.push(self.layer(b, index, *last, Context::default())?);
+        }
+        for index in count..self.count.value {
+            b.tensors.leave(&format!("{}.{index}", self.names.layers));
+        }
+        Ok(states)
+    }
+
     /// One layer.
     pub(crate) fn layer(
         &self,

@@ -57,6 +57,8 @@ pub(super) const OUTPUTS: &[(&str, OutputRole)] = &[
     ("inputs_embeds", OutputRole::Embeddings),
     ("image_features", OutputRole::Embeddings),
     ("audio_features", OutputRole::Embeddings),
+    ("predicted_depth", OutputRole::Depth),
+    ("heatmaps", OutputRole::Heatmaps),
     ("scores", OutputRole::Scores),
     ("pred_boxes", OutputRole::Boxes),
     ("pred_masks", OutputRole::Masks),
