@@ -4,10 +4,10 @@
     make_goldens.py OUT [NAME...]
 
 OUT/NAME gets config.json, generation_config.json, model.safetensors and io.safetensors, as
-fixtures/goldens/README.md describes. Needs torch, transformers==5.23.0 (5.24.0 for STATES and llama4) and safetensors. The same
+fixtures/goldens/README.md describes. Needs torch, transformers==5.23.0 (5.24.0 for STATES, IMAGES and llama4) and safetensors. The same
 versions give the same bytes: seeds are fixed.
 
-To add a case, add a line to DECODERS, STATES, SEQ2SEQ or LABELS.
+To add a case, add a line to DECODERS, STATES, SEQ2SEQ, LABELS or IMAGES.
 """
 
 import argparse
@@ -188,10 +188,29 @@ LABELS = {
 
 # How far matrices are drawn from what they start from, where they would give one token again and again.
 SPREAD = {
-    "gemma": 0.3, "gemma2": 0.05, "llama-dynamic": 0.2, "llama-yarn": 0.2, "phi3-longrope": 0.2, "qwen3": 0.2,
+    "depth-anything": 0.25, "dpt": 0.25, "vitpose": 0.2, "gemma": 0.3, "gemma2": 0.05, "llama-dynamic": 0.2, "llama-yarn": 0.2, "phi3-longrope": 0.2, "qwen3": 0.2,
     "gpt-neox": 0.2, "gpt-neox-sequential": 0.3, "opt": 0.2, "opt-350m-like": 0.2, "marian": 0.3, "t5-gated-untied": 0.2,
     "glm4-moe": 0.2, "dots1": 0.2, "ernie4-5-moe": 0.2, "llama4": 0.2, "flex-olmo": 0.2, "hunyuan-moe": 0.2, "bart-classify": 0.3, "bert-choice": 0.3,
 } | dict.fromkeys(STATES, 0.2) | {"qwen3-5": 0.1, "qwen3-5-moe": 0.1, "qwen3-next": 0.1}
+
+PATCHES = {"hidden_size": 24, "num_attention_heads": 3, "num_hidden_layers": 3, "image_size": 24, "patch_size": 6}
+NECK = {"neck_hidden_sizes": [6, 8, 10], "reassemble_factors": [2, 1, 0.5], "fusion_hidden_size": 8}
+
+# Models of images that give maps of places. name -> (class of the model, keys of the configuration, height and width of images)
+IMAGES = {
+    # Images of another size than positions are of.
+    "depth-anything": ("DepthAnythingForDepthEstimation", NECK | {
+        "backbone_config": PATCHES | {"model_type": "dinov2", "mlp_ratio": 2, "out_indices": [1, 2, 3], "reshape_hidden_states": False},
+        "patch_size": 6, "reassemble_hidden_size": 24, "head_hidden_size": 5, "depth_estimation_type": "metric", "max_depth": 20,
+    }, (18, 32)),
+    "dpt": ("DPTForSemanticSegmentation", PATCHES | NECK | {
+        "intermediate_size": 40, "backbone_out_indices": [0, 1, 2], "use_batch_norm_in_fusion_residual": True, "num_labels": 4,
+    }, (24, 24)),
+    "vitpose": ("VitPoseForPoseEstimation", {
+        "backbone_config": PATCHES | {"model_type": "vitpose_backbone", "mlp_ratio": 2, "image_size": [24, 18], "patch_size": [6, 6], "out_indices": [3]},
+        "use_simple_decoder": True, "scale_factor": 3, "num_labels": 5,
+    }, (24, 18)),
+}
 
 LENGTH, NEW, PROMPT = 9, 12, 9
 
@@ -348,9 +367,17 @@ def labels_io(model) -> dict:
     return io | {f"out.{name}": out[name]}
 
 
+def images_io(model, sides: tuple[int, int]) -> dict:
+    """Two images of random pixels."""
+    pixels = torch.randn(2, 3, *sides).float().double()
+    out = model(pixel_values=pixels)
+    names = [name for name in ("predicted_depth", "logits", "heatmaps") if name in out]
+    return {"in.pixel_values": pixels} | {f"out.{name}": out[name] for name in names}
+
+
 def write(name: str, folder: Path) -> None:
     decoder = name in DECODERS
-    kind, keys = (DECODERS | STATES | SEQ2SEQ | LABELS)[name]
+    kind, keys, *sides = (DECODERS | STATES | SEQ2SEQ | LABELS | IMAGES)[name]
     model = build(name, kind, TINY | keys if decoder else keys)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -359,7 +386,8 @@ def write(name: str, folder: Path) -> None:
     model = model.double()
     torch.set_default_dtype(torch.float64)
     with torch.no_grad():
-        io = (decoder_io if decoder else states_io if name in STATES else labels_io if name in LABELS else seq2seq_io)(model)
+        make = decoder_io if decoder else states_io if name in STATES else labels_io if name in LABELS else seq2seq_io
+        io = images_io(model, *sides) if name in IMAGES else make(model)
     torch.set_default_dtype(torch.float32)
     save_file({key: (value.float() if value.is_floating_point() else value).contiguous() for key, value in io.items()}, folder / "io.safetensors")
 
@@ -369,7 +397,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME")
     args = parser.parse_args()
-    for name in args.names or [*DECODERS, *STATES, *SEQ2SEQ, *LABELS]:
+    for name in args.names or [*DECODERS, *STATES, *SEQ2SEQ, *LABELS, *IMAGES]:
         write(name, args.out / name)
         print(args.out / name)
 

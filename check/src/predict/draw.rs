@@ -8,6 +8,7 @@ use planish_artifact::files;
 use planish_data::chunks::ReadPicture;
 use planish_pictures::{Picture, colour_of, gray_png, gray_png_of_bytes};
 
+use super::depth::DepthMap;
 use super::objects::Object;
 use super::outcome::Outcome;
 use super::segments::ClassMap;
@@ -24,6 +25,8 @@ enum What {
     Drawn,
     /// Its classes, a number a pixel.
     Classes,
+    /// Its depths, a number of 16 bits a pixel.
+    Depths,
 }
 
 impl Drawings {
@@ -53,8 +56,19 @@ impl Drawings {
         match outcome {
             Outcome::Objects { objects } => self.objects(of, objects),
             Outcome::Segments { map: Some(map), .. } => self.segments(of, map),
+            Outcome::Depth { map: Some(map), .. } => self.depths(of, map),
             _ => Ok(()),
         }
+    }
+
+    /// Depths as gray of 8 bits, as the pipeline of the transformers library draws them, and of 16 bits: from black, the smallest
+    /// depth, to white, the largest one.
+    fn depths(&self, of: &ReadPicture, map: &DepthMap) -> Result<()> {
+        let [height, width] = map.size;
+        let gray: Vec<u8> = map.levels(f32::from(u8::MAX)).map(|level| level as u8).collect();
+        self.write(of, What::Drawn, gray_png_of_bytes(&gray, [width, height]))?;
+        let fine: Vec<u16> = map.levels(f32::from(u16::MAX)).map(|level| level as u16).collect();
+        self.write(of, What::Depths, gray_png(&fine, [width, height]))
     }
 
     /// The boxes of objects with labels and scores, those of the best scores above others.
@@ -115,6 +129,7 @@ fn name(picture: &str, what: What) -> PathBuf {
     let ending = match what {
         What::Drawn => ".png",
         What::Classes => ".classes.png",
+        What::Depths => ".depth.png",
     };
     path.as_mut_os_string().push(ending);
     path
@@ -131,6 +146,7 @@ mod tests {
         assert_eq!(of("../a.jpg"), Path::new("up/a.jpg.png"));
         assert_eq!(of("/a/./b.jpg"), Path::new("root/a/b.jpg.png"));
         assert_eq!(name("a.png", What::Classes), Path::new("a.png.classes.png"));
+        assert_eq!(name("a.png", What::Depths), Path::new("a.png.depth.png"));
     }
 
     #[test]

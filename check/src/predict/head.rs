@@ -62,6 +62,8 @@ pub(super) enum Head {
     Objects { logits: String, boxes: String, labels: Rc<[String]>, scoring: Scoring, threshold: f32 },
     /// The label of each pixel of pictures.
     Segments { output: String, labels: Rc<[String]> },
+    /// The depth of each pixel of a picture.
+    Depth { output: String },
     /// The tokens in place of masks, of a vocabulary of so many; `usize::MAX` where that is not known.
     Masks { output: String, vocabulary: usize, top: NonZeroUsize },
 }
@@ -207,8 +209,10 @@ impl Head {
                 let count = count.with_context(|| format!("{folder} does not say how many labels it has"))?;
                 Ok(Self::Segments { output: named(OutputRole::Logits)?, labels: config.labels(count) })
             }
-            Task::DepthEstimation | Task::KeypointDetection => bail!(Unfit(format!(
-                "{folder} gives maps of images, and there are no predictions of that; `planish run` takes pixels as a tensor"
+            Task::DepthEstimation => Ok(Self::Depth { output: named(OutputRole::Depth)? }),
+            Task::KeypointDetection => bail!(Unfit(format!(
+                "{folder} gives heatmaps of key points in boxes of persons, and there are no predictions of that; `planish run` takes \
+                 pixels as a tensor"
             ))),
             Task::ImageSegmentation => bail!(Unfit(format!(
                 "{folder} gives masks of objects, and there are no predictions of that; `planish run` gives its outputs"
@@ -227,6 +231,7 @@ impl Head {
             Self::Masks { .. } => "masks",
             Self::Objects { .. } => "objects",
             Self::Segments { .. } => "segments",
+            Self::Depth { .. } => "depth",
         }
     }
 
@@ -250,7 +255,7 @@ impl Head {
 
     /// Whether predictions can be drawn on pictures.
     pub(super) fn draws(&self) -> bool {
-        matches!(self, Self::Objects { .. } | Self::Segments { .. })
+        matches!(self, Self::Objects { .. } | Self::Segments { .. } | Self::Depth { .. })
     }
 
     /// Whether vectors of tokens are pooled here.
@@ -277,6 +282,7 @@ impl Head {
             | Self::Class { output, .. }
             | Self::Tokens { output, .. }
             | Self::Segments { output, .. }
+            | Self::Depth { output }
             | Self::Masks { output, .. } => vec![output],
             Self::Objects { logits, boxes, .. } => vec![logits, boxes],
             Self::Answer { start, end } => vec![start, end],
@@ -306,7 +312,8 @@ impl Head {
             | Self::Tokens { .. }
             | Self::Answer { .. }
             | Self::Objects { .. }
-            | Self::Segments { .. } => return count,
+            | Self::Segments { .. }
+            | Self::Depth { .. } => return count,
         };
         let most = bytes / size.saturating_mul(size_of::<f32>()).max(1);
         count.min(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))

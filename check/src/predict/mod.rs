@@ -4,6 +4,7 @@
 
 mod characters;
 mod config;
+mod depth;
 mod draw;
 mod head;
 mod labels;
@@ -118,7 +119,7 @@ pub struct Predicted {
     pub data: PathBuf,
     /// The file that was written; absent where lines went elsewhere.
     pub output: Option<PathBuf>,
-    /// What a prediction is: `embedding`, `score`, `label`, `tokens`, `answer`, `masks`, `objects` or `segments`.
+    /// What a prediction is: `embedding`, `score`, `label`, `tokens`, `answer`, `masks`, `objects`, `segments` or `depth`.
     pub prediction: &'static str,
     /// The runtime.
     pub runtime: &'static str,

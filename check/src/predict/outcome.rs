@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use serde::{Serialize, Serializer};
 
+use super::depth::DepthMap;
 use super::objects::Object;
 use super::segments::{ClassMap, Segment};
 use crate::evaluate::metrics::log_probabilities;
@@ -68,6 +69,16 @@ pub(super) enum Outcome {
         #[serde(skip)]
         map: Option<ClassMap>,
     },
+    /// Of a picture of depths.
+    Depth {
+        /// The smallest depth of a pixel.
+        minimum: f32,
+        /// The largest one.
+        maximum: f32,
+        /// The depth of each pixel.
+        #[serde(skip)]
+        map: Option<DepthMap>,
+    },
     /// Nothing, because a number that it is made of is not finite.
     NotFinite,
 }
@@ -129,10 +140,12 @@ pub(super) struct Candidate {
 }
 
 impl Outcome {
-    /// Leaves out the class of each pixel, which is drawn and not written.
+    /// Leaves out the class or depth of each pixel, which is drawn and not written.
     pub(super) fn forget_map(&mut self) {
-        if let Self::Segments { map, .. } = self {
-            *map = None;
+        match self {
+            Self::Segments { map, .. } => *map = None,
+            Self::Depth { map, .. } => *map = None,
+            _ => {}
         }
     }
 
@@ -148,6 +161,7 @@ impl Outcome {
                 objects.iter().flat_map(numbers).all(f32::is_finite)
             }
             Self::Segments { .. } => true,
+            Self::Depth { minimum, maximum, .. } => minimum.is_finite() && maximum.is_finite(),
             Self::NotFinite => false,
             Self::Masks { masks } => masks.iter().flat_map(|mask| &mask.tokens).all(|token| token.score.is_finite()),
         }

@@ -11,6 +11,7 @@ use planish_eval::Tensor;
 
 use super::characters::Characters;
 use super::config::Activation;
+use super::depth::depths;
 use super::head::Head;
 use super::objects::objects;
 use super::outcome::{Candidate, LabelledToken, Mask, Outcome, Scores, sigmoid, softmax};
@@ -92,6 +93,7 @@ impl Head {
                 objects([logits, boxes], (labels, *scoring, *threshold), batch)
             }
             Self::Segments { labels, .. } => segments(first, labels, batch),
+            Self::Depth { .. } => depths(first, batch),
             Self::Masks { vocabulary, top, .. } => masks(first, (*vocabulary, *top), batch),
         }
     }

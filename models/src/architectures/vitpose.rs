@@ -12,6 +12,7 @@ use crate::layers::builder::Builder;
 use crate::layers::convolution::{self, Window};
 use crate::layers::fusion;
 use crate::layers::patches::{self, Images};
+use crate::layers::transposed;
 use crate::layers::vision::{self, Defaults, Layers, Names, RENAMED};
 use crate::names;
 use crate::{ModelError, Task};
@@ -70,7 +71,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
             for i in [1, 2] {
                 let modules = [format!("head.deconv{i}"), format!("head.batchnorm{i}")];
                 let modules = [modules[0].as_str(), modules[1].as_str()];
-                x = convolution::normalized_transpose(
+                x = transposed::normalized_transpose(
                     b,
                     x,
                     modules,

@@ -8,6 +8,7 @@ use crate::checkpoint::config::{Config, Size};
 use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
 use crate::layers::convolution::{self, Window};
+use crate::layers::transposed;
 
 /// The keys that [`Neck::read`] and [`Neck::chosen`] read.
 pub(crate) const KEYS: &[&str] = &["fusion_hidden_size", "head_in_index", "neck_hidden_sizes", "reassemble_factors"];
@@ -134,9 +135,9 @@ impl Neck {
         let (size, resize) = (self.sizes[at], format!("{path}.resize"));
         let sides = patches.sides.clone();
         let projected =
-            convolution::pointwise(b, patches.layers[at], &format!("{path}.projection"), [size, patches.hidden])?;
+            transposed::pointwise(b, patches.layers[at], &format!("{path}.projection"), [size, patches.hidden])?;
         match self.factors[at] {
-            Factor::Up(factor) => convolution::spread(b, projected, sides, &resize, [size, size], factor),
+            Factor::Up(factor) => transposed::spread(b, projected, sides, &resize, [size, size], factor),
             Factor::Same => convolution::map(b, projected, sides, size, &resize),
             Factor::Down(stride) => {
                 let map = convolution::map(b, projected, sides, size, &format!("{path}.map"))?;

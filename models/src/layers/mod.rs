@@ -30,6 +30,7 @@ pub(crate) mod sinks;
 pub(crate) mod sinusoidal;
 pub(crate) mod state_space;
 pub(crate) mod towers;
+pub(crate) mod transposed;
 pub(crate) mod vision;
 pub(crate) mod windows;
 pub(crate) mod xielu;
