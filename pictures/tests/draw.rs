@@ -1,5 +1,7 @@
 //! Drawing on pictures.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use planish_pictures::{Picture, colour_of, gray_png, gray_png_of_bytes};
 
 fn black(width: usize, height: usize) -> Picture {

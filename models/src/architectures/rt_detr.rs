@@ -129,7 +129,6 @@ const UNUSED: &[&str] = &[
     "decoder.class_embed.",
     "class_embed.",
     "bbox_embed.",
-    ".n_points_scale",
     "anchors",
     "valid_mask",
 ];

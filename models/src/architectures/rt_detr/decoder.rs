@@ -152,8 +152,16 @@ impl Settings {
         let form =
             [batch.clone(), count.clone(), of_heads.clone(), of_levels.clone(), of_points.clone(), Dim::constant(2)];
         let offsets = b.reshape(offsets, form, &at("offsets"))?;
-        let offsets =
-            b.with_number(BinaryKind::Mul, offsets, self.reach / points as f64, &at("scaled"), "decoder_n_points")?;
+        // Checkpoints of version 2 store what 1 is divided by the points, as rounded as their weights are.
+        let stored = at("n_points_scale");
+        let offsets = if b.tensors.contains(&stored) {
+            let scale = b.weight(&[&stored], &[Size::derived(levels * points, "levels * points")])?;
+            let scale = b.reshape(scale, [of_levels.clone(), of_points.clone(), Dim::constant(1)], &at("scale"))?;
+            let offsets = b.binary(BinaryKind::Mul, [offsets, scale], &at("of_points"))?;
+            b.with_number(BinaryKind::Mul, offsets, self.reach, &at("scaled"), "decoder_offset_scale")?
+        } else {
+            b.with_number(BinaryKind::Mul, offsets, self.reach / points as f64, &at("scaled"), "decoder_n_points")?
+        };
         let one = Dim::constant(1);
         let mut part = |start: i64, name: &str| {
             let slice = Slice { x: boxes, axis: 2, start: Dim::constant(start), end: Dim::constant(start + 2) };
