@@ -147,24 +147,27 @@ pub(crate) const CPU_TARGETS: [&Target; 2] = [&ONNX, &ORT];
 pub(crate) const RECURRENT: [&str; 6] = ["falcon-mamba", "jamba", "mamba", "qwen3-5", "qwen3-5-moe", "qwen3-next"];
 
 /// Goldens of models of images.
-pub(crate) const IMAGES: [&str; 13] = [
+pub(crate) const IMAGES: [&str; 16] = [
     "beit",
     "convnext",
     "deit",
+    "depth-anything",
     "detr",
     "dinov2",
     "dinov2-registers",
     "dinov3",
+    "dpt",
     "resnet",
     "segformer",
     "swin",
     "swinv2",
     "vit",
+    "vitpose",
     "yolos",
 ];
 
 /// Those that take images of any size, for which an engine needs to know sizes.
-const OF_ANY_SIZE: [&str; 5] = ["convnext", "detr", "resnet", "segformer", "yolos"];
+const OF_ANY_SIZE: [&str; 6] = ["convnext", "depth-anything", "detr", "resnet", "segformer", "yolos"];
 
 /// Options with the sizes that engines of a golden need.
 pub(crate) fn with_sizes(model: &Path, options: &CompileOptions) -> CompileOptions {

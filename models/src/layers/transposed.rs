@@ -32,7 +32,7 @@ pub(crate) fn spread(
     factor: usize,
 ) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("{module}.{name}");
-    let batch = b.graph.ty(x).shape.get(0).cloned().unwrap_or_default();
+    let batch = b.graph.ty(x).shape.first().cloned().unwrap_or_default();
     let side = Size::derived(factor, "the size of a kernel");
     let area = dim(Size::derived(factor * factor, "the places of a kernel"));
     let features = dim(Size::derived(out.value * factor * factor, "the channels and places of a kernel"));
