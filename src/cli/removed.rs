@@ -43,6 +43,7 @@ const REMOVED: &[Removed] = &[
             ("--apply-quantization-plan", "is now --recipe plan=FILE, of a planish.json"),
             ("--zero-points", "is now --recipe zero-points=true"),
             ("--accuracy-level", "is now --recipe accuracy-level=int8 or accuracy-level=float"),
+            ("--image-size", "is --recipe image-size=HEIGHTxWIDTH"),
             ("--pad-vocab", "is now --recipe pad-vocab=N"),
             ("--logits", "is now --recipe logits=last,padded and the like"),
             ("--allow-non-finite", "is now --recipe allow-non-finite=true"),

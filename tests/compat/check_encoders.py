@@ -214,7 +214,7 @@ class Trial:
             found = []
             for batch in inputs:
                 with torch.no_grad(), self.computing(dtype):
-                    output = model(**{name: torch.from_numpy(t) for name, t in batch.items()})
+                    output = model(**{name: torch.from_numpy(t) for name, t in batch.items()}, **self.keywords())
                 found.append({name: t.numpy() for name, t in output.items() if isinstance(t, torch.Tensor)})
             return found
         except Exception as e:
@@ -223,7 +223,7 @@ class Trial:
     def compile(self, target: str, row: Row) -> onnxruntime.InferenceSession:
         folder = self.scratch / target
         command = [self.args.planish, "compile", self.scratch / "model", "-o", folder, "--target", target]
-        done = subprocess.run([*command, *self.args.option], capture_output=True, text=True, timeout=300)
+        done = subprocess.run([*command, *self.settings(), *self.args.option], capture_output=True, text=True, timeout=300)
         said = done.stderr.replace(str(self.scratch), "").strip()
         if done.returncode == EXIT_FAILED and "panicked" not in said:
             raise Refused(said)
@@ -283,6 +283,14 @@ class Trial:
     def computing(self, dtype: torch.dtype):
         """Around each run of a model in transformers."""
         yield
+
+    def keywords(self) -> dict:
+        """What the model in transformers gets besides tensors."""
+        return {}
+
+    def settings(self) -> list[str]:
+        """Options of `planish compile`."""
+        return []
 
     def pads_left(self) -> bool:
         """Whether texts are padded on the left too."""

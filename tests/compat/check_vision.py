@@ -34,12 +34,24 @@ INNER = {
     },
     "ForSegmentation": {"last_hidden_state", "encoder_last_hidden_state"},
 }
+# Types that take images of other sizes than `image_size`; transformers resamples the positions of some when it is asked to.
+ASKED = ("deit", "swin", "vit", "vit_msn")
+RESIZABLE = (
+    *ASKED, "beit", "data2vec-vision", "dinov2", "dinov2_with_registers", "dinov3_vit", "mobilevit", "swinv2",
+)  # fmt: skip
+
+
+def pair(size: int | list[int]) -> list[int]:
+    """Height and width."""
+    return size if isinstance(size, list) else [size, size]
 
 
 class VisionTrial(Trial):
     """One configuration of a model of images with a head."""
 
     types, drawer = TYPES, Draw
+    # Height and width, where these are not those of the configuration.
+    resized: list[int] | None = None
 
     @classmethod
     def class_name(cls, type_name: str, head: str) -> str:
@@ -68,8 +80,7 @@ class VisionTrial(Trial):
             return [32 * self.draw.randint(2, 4) for _ in range(2)]
         if self.type_name in OF_ANY_SIZE:
             return [self.draw.randint(33, 140) for _ in range(2)]
-        size = config["image_size"]
-        sides = size if isinstance(size, list) else [size, size]
+        sides = self.resized or pair(config["image_size"])
         # A backbone takes images of any size.
         return [side + self.draw.randint(0, 9) for side in sides] if config.get("model_type") == "dinov2" else sides
 
@@ -92,6 +103,9 @@ class VisionTrial(Trial):
 
     def run(self, row: Row) -> None:
         model_class = self.save()
+        if self.type_name in RESIZABLE and self.draw.maybe():
+            step = pair(16 if self.type_name == "mobilevit" else self.config["patch_size"])
+            self.resized = [patch * self.draw.randint(1, 6) for patch in step]
         inputs = self.batches()
         try:
             sessions = {target: self.compile(target, row) for target in self.args.targets.split(",")}
@@ -115,6 +129,12 @@ class VisionTrial(Trial):
             except Mismatch as e:
                 raise Unusable(f"transformers itself differs in float32: {e}") from e
             raise
+
+    def settings(self) -> list[str]:
+        return ["--recipe", "image-size={}x{}".format(*self.resized)] if self.resized else []
+
+    def keywords(self) -> dict:
+        return dict(interpolate_pos_encoding=True) if self.resized and self.type_name in ASKED else {}
 
     def wanted(self, model_class: type, inputs: list[Tensors]) -> list[Tensors]:
         """What transformers computes in float64."""

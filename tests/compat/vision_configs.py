@@ -211,6 +211,20 @@ def square(config: dict) -> dict:
     return config | dict(image_size=config["patch_size"] * 3)
 
 
+def mobilevit(d: Draw) -> dict:
+    heads = d.of(1, 2, 3)
+    sides = [d.randint(32, 100) for _ in range(2)]
+    return dict(
+        image_size=sides[0] if d.maybe() else sides, patch_size=d.of(1, 2, 3), num_channels=d.of(1, 3),
+        hidden_sizes=[heads * d.randint(2, 6) for _ in range(3)], neck_hidden_sizes=[d.randint(3, 13) for _ in range(7)],
+        num_attention_heads=heads, mlp_ratio=d.of(1.0, 1.5, 2.0), expand_ratio=d.of(1.0, 2.5, 4.0),
+        # Functions whose results do not grow out of float32 from layer to layer.
+        hidden_act=d.of("gelu", "leaky_relu", "relu", "silu", "tanh"), conv_kernel_size=d.of(1, 3, 5),
+        output_stride=d.of(8, 16, 32), layer_norm_eps=d.of(1e-6, 1e-5), qkv_bias=d.maybe(),
+        aspp_out_channels=d.randint(3, 9), atrous_rates=[d.randint(1, 6) for _ in range(3)], num_labels=d.randint(1, 5),
+    )  # fmt: skip
+
+
 # Each type, and what draws a configuration of it.
 TYPES = {
     "beit": beit,
@@ -221,6 +235,7 @@ TYPES = {
     "clip": clip,
     "clip_text_model": clip_text,
     "clip_vision_model": clip_vision,
+    "mobilevit": mobilevit,
     "metaclip_2": clip,
     "metaclip_2_text_model": clip_text,
     "metaclip_2_vision_model": clip_vision,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::predict::lines;
 use crate::support::{golden, planish, planish_compile, repository, scratch, text};
@@ -57,6 +57,29 @@ fn predictions_are_those_of_transformers() {
             }
         }
     }
+}
+
+#[test]
+fn the_processor_of_an_artifact_has_the_size_of_its_images() {
+    let folder = scratch();
+    let (model, _) = compiled(folder.path());
+    let (out, data) = (folder.path().join("large"), folder.path().join("data"));
+    NAMES.iter().for_each(|name| copy(name, &data));
+    let sized = |size: &str| [format!("--recipe=image-size={size}"), "--verify".to_owned()];
+    let more = sized("24x20");
+    planish_compile(&model, &out, &[&more[0], &more[1]]).exits(0, &[]);
+    let read = |name: &str| -> Value { serde_json::from_slice(&fs::read(out.join(name)).unwrap()).unwrap() };
+    assert_eq!(read("planish.json")["recipe"]["image_size"], "24x20");
+    assert_eq!(read("preprocessor_config.json")["size"], json!({"height": 24, "width": 20}));
+    planish(["predict", text(&out), "--data", text(&data)]).exits(0, &["5 pictures in"]);
+    let wrong = sized("24x22");
+    let refused = folder.path().join("refused");
+    planish_compile(&model, &refused, &[&wrong[0]]).exits(1, &["images of 24 x 22", "take 24 x 20"]);
+    planish_compile(&model, &refused, &["--image-size", "24"]).exits(2, &["is --recipe image-size=HEIGHTxWIDTH"]);
+    // What cannot be changed stays, and the user is told.
+    fs::write(model.join("preprocessor_config.json"), r#"{"image_processor_type": "DetrImageProcessor"}"#).unwrap();
+    planish_compile(&model, &refused, &[&more[0]])
+        .exits(0, &["preprocessor_config.json of the artifact stays as it is"]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::Size;
 use crate::layers::builder::Builder;
 use crate::layers::heads;
-use crate::layers::patches::{self, Images, Positions};
+use crate::layers::patches::{self, Images, Positions, TOO_LONG};
 use crate::layers::resample::{Filter, resample};
 use crate::layers::shifted;
 use crate::layers::vision::{self, Context, Defaults, Layers, Names};
@@ -158,11 +158,12 @@ fn bias(b: &mut Builder<'_>, images: &Images, s: &Layers, path: &str) -> Result<
             let patches = resample(&stored.rows(0..count)?, from, to, Filter::Linear)?;
             Weight::concat(&[patches, stored.rows(count..count + OF_CLASS)?], 0)
         };
-        let weight = resampled().unwrap_or_else(|| unreachable!("the shape was checked"));
+        let weight = resampled().ok_or_else(|| b.config.error(format!("tensor `{name}`: {TOO_LONG}")))?;
         b.graph.add_weight(&name, weight, origin)
     };
-    let pairs = pairs(images.grid());
     let tokens = 1 + images.patches();
+    shifted::check_pairs(b, tokens, tokens)?;
+    let pairs = pairs(images.grid());
     let table = b.transpose(table, &[1, 0], &format!("{module}.by_head"))?;
     let indices = shifted::indices(b, &pairs, &[tokens, tokens], &format!("{module}.distances"));
     b.emit(Gather { x: table, indices, axis: 1 }, &module)

@@ -90,6 +90,7 @@ pub(crate) mod ministral3;
 pub(crate) mod mistral;
 pub(crate) mod mixtral;
 pub(crate) mod mobilebert;
+pub(crate) mod mobilevit;
 pub(crate) mod model2vec;
 pub(crate) mod modernbert;
 pub(crate) mod modernbert_decoder;
@@ -250,6 +251,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     mistral::ARCHITECTURE,
     mixtral::ARCHITECTURE,
     mobilebert::ARCHITECTURE,
+    mobilevit::ARCHITECTURE,
     model2vec::ARCHITECTURE,
     modernbert::ARCHITECTURE,
     modernbert_decoder::ARCHITECTURE,

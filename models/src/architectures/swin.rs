@@ -159,7 +159,7 @@ impl Settings {
             )));
         };
         let s = Self {
-            images: images(b)?,
+            images: Images::following(config, 224, 4)?,
             embedded,
             window: config.size("window_size", 7)?,
             ratio,
@@ -212,15 +212,6 @@ pub(super) fn build(b: &mut Builder<'_>, task: Task, version: &Version) -> Resul
         }
     }
     Ok(Properties::default())
-}
-
-/// Images of any size, as asked for, or as pictures come.
-fn images(b: &Builder<'_>) -> Result<Images, ModelError> {
-    let s = Images::of_any_size(b.config, 224, 4)?;
-    let (asked, pictures) = b.config.sizes_of_images();
-    let pictures = pictures.filter(|pictures| asked.is_none() && *pictures != s.image);
-    pictures.into_iter().for_each(|pictures| s.warn_followed(b.config, pictures));
-    Ok(Images { image: asked.or(pictures).unwrap_or(s.image), ..s })
 }
 
 /// The patches of an image, normalized: [batch_size, patches, embed_dim]. There are zeros after its pixels where patches do
@@ -329,6 +320,8 @@ fn attention(
 ) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("{path}.attention.{name}");
     let windows = (version.windows)(b, s, layer)?;
+    shifted::check_pairs(b, windows.count() * windows.tokens(), windows.tokens())?;
+    shifted::check_pairs(b, windows.tokens(), windows.tokens())?;
     let (hidden, batch) = (layer.hidden, Dim::symbol(b.images));
     let (count, tokens) = (windows.count(), windows.tokens());
     let x = shifted::order(b, x, &windows.partition(), hidden, &at("windows"))?;

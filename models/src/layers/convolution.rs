@@ -206,8 +206,31 @@ pub(crate) fn normalized_sum(
     window: Window,
     bias: bool,
 ) -> Result<ValueId, ModelError> {
+    normalized_in_groups(b, x, [module, norm], channels, window, (1, bias))
+}
+
+/// `torch.nn.Conv2d` without bias and with a filter for each channel, with `torch.nn.BatchNorm2d` after it.
+pub(crate) fn normalized_depthwise(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    modules: [&str; 2],
+    channels: Size,
+    window: Window,
+) -> Result<ValueId, ModelError> {
+    normalized_in_groups(b, x, modules, [channels; 2], window, (channels.value, false))
+}
+
+/// A convolution of so many groups, with or without bias, and the norm after it.
+fn normalized_in_groups(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    [module, norm]: [&str; 2],
+    channels: [Size; 2],
+    window: Window,
+    (groups, bias): (usize, bool),
+) -> Result<ValueId, ModelError> {
     let out = channels[0];
-    let (weight, origin) = b.tensors.take(&[&format!("{module}.weight")], &filters(channels, window, 1))?;
+    let (weight, origin) = b.tensors.take(&[&format!("{module}.weight")], &filters(channels, window, groups))?;
     let own = bias.then_some(module);
     let [factors, shifts] = affine(b, own, norm, out)?;
     let numbers = |values: &[f64]| Weight::numbers(DType::F32, vec![out.value], values);
@@ -215,7 +238,7 @@ pub(crate) fn normalized_sum(
     let Some((weight, shifts)) = scaled else { unreachable!("there is a number for each filter") };
     let weight = b.graph.add_weight(&format!("{module}.weight"), weight, origin);
     let bias = b.graph.add_weight(&format!("{norm}.bias"), shifts, Origin::Module(norm.into()));
-    emit(b, x, [Some(weight), Some(bias)], window, 1, module)
+    emit(b, x, [Some(weight), Some(bias)], window, groups, module)
 }
 
 /// An operator of ONNX on a feature map, whose result has another height and width.

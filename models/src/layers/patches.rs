@@ -11,7 +11,7 @@ use crate::layers::builder::Builder;
 use crate::layers::resample::{Filter, resample};
 use crate::names;
 
-/// The keys that [`Images::read`] reads.
+/// The keys that [`Images`] has.
 pub(crate) const KEYS: &[&str] = &["image_size", "num_channels", "patch_size"];
 
 /// The images that a model takes, and their patches.
@@ -27,18 +27,14 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Reads the sizes, of which a configuration without one has those of transformers.
-    pub(crate) fn read(config: &Config<'_>, image: usize, patch: usize) -> Result<Self, ModelError> {
-        Self::of_any_size(config, image, patch)?.made_of_patches(config)
-    }
-
-    /// The same of a model that leaves out the last rows and columns of pixels that fill no patch.
+    /// Reads the sizes, of which a configuration without one has those of transformers, of a model that leaves out the last rows
+    /// and columns of pixels that fill no patch.
     pub(crate) fn read_any(config: &Config<'_>, image: usize, patch: usize) -> Result<Self, ModelError> {
         let s = Self::of_any_size(config, image, patch)?;
-        if (0..2).any(|i| s.patch[i] > s.image[i]) { s.made_of_patches(config) } else { Ok(s) }
+        if (0..2).all(|i| s.patch[i] <= s.image[i]) { Ok(s) } else { s.made_of_patches(config) }
     }
 
-    /// The same for a model that takes images of other sizes than `image_size`: of that which the caller asks for. Where it
+    /// The same of a model that takes images of other sizes than `image_size`: of that which the caller asks for. Where it
     /// `follows` pictures, as transformers has it take images of any size, it is else that of the pictures that come.
     pub(crate) fn resizable(
         config: &Config<'_>,
@@ -66,8 +62,17 @@ impl Images {
         s.made_of_patches(config)
     }
 
+    /// The same of a model for which patches need not divide images: of a size as asked for, or as pictures come.
+    pub(crate) fn following(config: &Config<'_>, image: usize, patch: usize) -> Result<Self, ModelError> {
+        let s = Self::of_any_size(config, image, patch)?;
+        let (asked, pictures) = config.sizes_of_images();
+        let pictures = pictures.filter(|pictures| asked.is_none() && *pictures != s.image);
+        pictures.into_iter().for_each(|pictures| s.warn_followed(config, pictures));
+        Ok(Self { image: asked.or(pictures).unwrap_or(s.image), ..s })
+    }
+
     /// Warns that the graph takes images of the size that pictures become.
-    pub(crate) fn warn_followed(&self, config: &Config<'_>, pictures: [usize; 2]) {
+    fn warn_followed(&self, config: &Config<'_>, pictures: [usize; 2]) {
         let ([height, width], sides) = (pictures, self.other_pictures(pictures));
         config.warn(format!(
             "{sides}: the graph takes {height} x {width}, as transformers does; to choose, add --recipe \
@@ -210,6 +215,9 @@ pub(crate) fn add_positions(
     b.add(x, positions, "embeddings.add")
 }
 
+/// Why a table is not resampled.
+pub(crate) const TOO_LONG: &str = "a side of the images has too many patches for positions to be resampled";
+
 /// Where a table of positions comes from.
 #[derive(Clone, Copy)]
 pub(crate) struct Positions {
@@ -253,7 +261,7 @@ pub(crate) fn add_resampled_positions(
         let all = Weight::concat(&[rows.rows(0..before)?, patches], 0)?;
         all.reshape(&[1, before + images.patches(), features.value])
     };
-    let weight = resampled().unwrap_or_else(|| unreachable!("the shape was checked"));
+    let weight = resampled().ok_or_else(|| b.config.error(format!("tensor `{table}`: {TOO_LONG}")))?;
     let positions = b.graph.add_weight(table, weight, origin);
     b.add(x, positions, "embeddings.add")
 }

@@ -14,8 +14,11 @@ pub(crate) enum Filter {
     SmoothCubic,
 }
 
+/// The most numbers that say what a side of a grid takes of another.
+const MAX_TAPS: usize = 1 << 26;
+
 /// A table, [rows * columns, features] of a grid, for another grid. Nothing is read before the result is. `None` where the shape
-/// does not fit.
+/// does not fit, or a grid has too long a side.
 pub(crate) fn resample(table: &Weight, from: [usize; 2], to: [usize; 2], filter: Filter) -> Option<Weight> {
     let &[count, features] = table.shape() else { return None };
     if count != from[0] * from[1] {
@@ -25,6 +28,7 @@ pub(crate) fn resample(table: &Weight, from: [usize; 2], to: [usize; 2], filter:
         return Some(table.clone());
     }
     let side = |table: &Weight, from: usize, to: usize| {
+        to.checked_mul(from).filter(|taps| *taps <= MAX_TAPS)?;
         let taps = Weight::numbers(DType::F32, vec![to, from], &taps(filter, from, to))?;
         let inner = table.elements() / from;
         let zeros = Weight::scalar(DType::F32, 0.0).reshape(&[1, 1])?.pad(&[to, inner], 0.0)?;

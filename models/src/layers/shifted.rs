@@ -99,6 +99,20 @@ impl Windows {
     }
 }
 
+/// The most pairs of tokens that have a number each.
+const MAX_PAIRS: usize = 1 << 26;
+
+/// Refuses more pairs of tokens than are computed: those of some tokens with `others` each.
+pub(crate) fn check_pairs(b: &Builder<'_>, tokens: usize, others: usize) -> Result<(), ModelError> {
+    match tokens.checked_mul(others) {
+        Some(pairs) if pairs <= MAX_PAIRS => Ok(()),
+        _ => Err(b.config.error(format!(
+            "{tokens} tokens with {others} others each are more pairs than {MAX_PAIRS}; set sizes of images, patches and \
+             windows to those of the checkpoint"
+        ))),
+    }
+}
+
 /// The row of a table of the distances in a grid of rows and columns, for each pair of tokens: that of the query less
 /// that of the key, from the most negative on, row by row.
 pub(crate) fn pairs([rows, columns]: [usize; 2]) -> Vec<usize> {

@@ -1,6 +1,6 @@
 //! ViT: its interface, and configurations that do not fit.
 
-use planish_models::{LoadOptions, Task};
+use planish_models::{ImageSize, LoadOptions, Task};
 use serde_json::{Value, json};
 
 use crate::support::{Draft, Stored, assert_says, golden, load_path, meaning, task};
@@ -67,6 +67,66 @@ fn sizes_must_fit() {
         &Draft::of("vit").without("image_size").error(LENIENT),
         &["[1, 17, 48], expected [1, 3137, 48]", "tokens by `image_size` and `patch_size`"],
     );
+}
+
+fn sized(size: &str) -> LoadOptions {
+    LoadOptions { image_size: Some(size.parse().unwrap()), ..LENIENT }
+}
+
+#[test]
+fn positions_are_resampled_for_other_sizes() {
+    for (name, tokens) in
+        [("vit", 25), ("deit", 26), ("dinov2", 25), ("dinov2-registers", 27), ("dinov3", 27), ("beit", 25)]
+    {
+        let options = LoadOptions { task: Some(Task::FeatureExtraction), ..sized("24x16") };
+        let found = interface(&Draft::of(name), options);
+        assert_eq!(found[0], "pixel_values: f32[batch_size, 3, 24, 16]", "{name}");
+        assert!(
+            found[1].starts_with(&format!("last_hidden_state: f32[batch_size, {tokens}, ")),
+            "{name}: {}",
+            found[1]
+        );
+    }
+    let same = Draft::of("vit").load(sized("16")).unwrap();
+    assert_eq!(meaning(&same.parts[0].graph), meaning(&load_path(&golden("vit"), STRICT).unwrap().parts[0].graph));
+}
+
+#[test]
+fn sizes_that_do_not_fit_are_refused() {
+    assert_says(&Draft::of("vit").error(sized("18x16")), &["images of 18 x 16", "patches of 4 x 4", "take 16 x 16"]);
+    assert_says(&Draft::of("vit").error(sized("2")), &["images of 2 x 2", "take 4 x 4"]);
+    let wide = Draft::of("vit").with("image_size", json!([8, 32]));
+    assert_says(&wide.error(sized("16")), &["those of 2 x 8 patches", "of a square only"]);
+    for name in ["bert", "resnet"] {
+        assert_says(&Draft::of(name).error(sized("16")), &["is to be 16 x 16", "leave `image_size` of the recipe out"]);
+    }
+    for text in ["0", "16x", "x16", "16x16x16", "16384x16385", "-1", "16 x 16"] {
+        assert!(text.parse::<ImageSize>().is_err(), "{text}");
+    }
+    let square: ImageSize = "16".parse().unwrap();
+    assert_eq!(square.to_string(), "16x16");
+}
+
+#[test]
+fn graphs_follow_pictures_where_transformers_takes_any_size() {
+    let pictures = |size: &str| LoadOptions { pictures: Some(size.parse().unwrap()), ..LENIENT };
+    for (name, size, taken, said) in [
+        ("dinov2", "24x16", "24, 16", "the graph takes 24 x 16, as transformers does"),
+        ("swin", "19", "19, 19", "the graph takes 19 x 19, as transformers does"),
+        // Patches do not divide it.
+        ("dinov2", "18", "16, 16", "the graph takes 16 x 16; to have it take others"),
+        ("vit", "24x16", "16, 16", "the graph takes 16 x 16; to have it take others"),
+    ] {
+        let draft = Draft::of(name);
+        assert_eq!(
+            interface(&draft, pictures(size))[0],
+            format!("pixel_values: f32[batch_size, 3, {taken}]"),
+            "{name}"
+        );
+        let warnings = draft.load(pictures(size)).unwrap().warnings;
+        assert!(warnings.iter().any(|warning| warning.contains(said)), "{name}: {warnings:?}");
+        assert_eq!(draft.load(pictures("16")).unwrap().warnings, [""; 0], "{name}");
+    }
 }
 
 #[test]
