@@ -27,8 +27,12 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Reads the sizes, of which a configuration without one has those of transformers, of a model that leaves out the last rows
-    /// and columns of pixels that fill no patch.
+    /// Reads the sizes, of which a configuration without one has those of transformers.
+    pub(crate) fn read(config: &Config<'_>, image: usize, patch: usize) -> Result<Self, ModelError> {
+        Self::of_any_size(config, image, patch)?.made_of_patches(config)
+    }
+
+    /// The same of a model that leaves out the last rows and columns of pixels that fill no patch.
     pub(crate) fn read_any(config: &Config<'_>, image: usize, patch: usize) -> Result<Self, ModelError> {
         let s = Self::of_any_size(config, image, patch)?;
         if (0..2).all(|i| s.patch[i] <= s.image[i]) { Ok(s) } else { s.made_of_patches(config) }
