@@ -1,13 +1,13 @@
 //! The parts of a model with observers, loaded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use anyhow::Result;
 use planish_artifact::backend::{RuntimeSettings, TemporaryFiles};
 use planish_ir::{Graph, ValueId};
 use planish_models::Loaded;
 use planish_passes::observe::{
-    OBSERVE, Observed, linear_inputs, map_inputs, mixtures, observe_choices, observe_inputs, observed,
+    OBSERVE, Observed, linear_inputs, map_inputs, mixtures, observe_choices, observe_tensors, observed,
 };
 use planish_passes::{ONNX, Options, PassError, Pipeline, Target};
 use planish_runtimes::{Model, ReferenceRuntime, Runtime, Session, SessionOptions};
@@ -119,7 +119,11 @@ fn observing(
     if wanted.ranges {
         OBSERVE.apply(&mut graph, &options)?;
     }
-    observe_inputs(&mut graph, &|value| (wanted.inputs)(part, value))?;
+    // Observers of ranges take values too, so that none is what one operator alone takes.
+    let names: HashSet<&str> =
+        map_inputs(canonical).into_iter().map(|map| canonical.value(map).name.as_str()).collect();
+    let maps = graph.values().filter(|(_, value)| names.contains(value.name.as_str())).map(|(id, _)| id).collect();
+    observe_tensors(&mut graph, maps, &|value| (wanted.inputs)(part, value))?;
     if wanted.experts {
         observe_choices(&mut graph);
     }

@@ -83,12 +83,24 @@ pub fn map_inputs(graph: &Graph) -> Vec<ValueId> {
 /// # Errors
 /// When a cast cannot be built.
 pub fn observe_inputs(graph: &mut Graph, wanted: &dyn Fn(&str) -> bool) -> Result<Outcome, PassError> {
+    let maps = map_inputs(graph);
+    observe_tensors(graph, maps, wanted)
+}
+
+/// The same with feature maps that were found before other observers took values of the graph.
+///
+/// # Errors
+/// When a cast cannot be built.
+pub fn observe_tensors(
+    graph: &mut Graph,
+    mut maps: Vec<ValueId>,
+    wanted: &dyn Fn(&str) -> bool,
+) -> Result<Outcome, PassError> {
     if graph.outputs().iter().any(|output| observed_tensor(&output.name).is_some()) {
         return Ok(Outcome::default());
     }
     let mut values = linear_inputs(graph);
     values.retain(|value| wanted(&graph.value(*value).name));
-    let mut maps = map_inputs(graph);
     maps.retain(|value| wanted(&graph.value(*value).name));
     let count = values.len() + maps.len();
     let channels_last = |rank: usize| -> Vec<usize> { [0].into_iter().chain(2..rank).chain([1]).collect() };

@@ -12,7 +12,9 @@ use crate::legalize::scores;
 use crate::{Example, ONNX, Observation, Options, Outcome, Pass, PassError};
 
 pub use experts::{Mixture, mixtures, observe_choices, observed_choices};
-pub use inputs::{OBSERVE_INPUTS, linear_inputs, map_inputs, observe_inputs, observed_tensor, tensor_output};
+pub use inputs::{
+    OBSERVE_INPUTS, linear_inputs, map_inputs, observe_inputs, observe_tensors, observed_tensor, tensor_output,
+};
 pub use names::{Observed, observed, scores_name, scores_of};
 
 /// Whether an output is one of an observer, and not the model's.
