@@ -1,13 +1,14 @@
 //! Reading `config.json`: typed, and with a record of which keys were asked for, so that a test holds
 //! them against the keys that an architecture declares.
 
+mod labels;
 mod lists;
+mod section;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
@@ -89,38 +90,6 @@ impl<'a> Config<'a> {
             defaults: RefCell::default(),
             warnings: RefCell::default(),
         }
-    }
-
-    /// The configuration of a part of the model under the first of some keys that is there; one without keys where none is.
-    ///
-    /// # Errors
-    /// When it is no object.
-    pub(crate) fn section(&self, keys: &[&'static str]) -> Result<Self, ModelError> {
-        static NOTHING: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
-        let found = keys.iter().find_map(|&key| Some((key, self.get(key)?)));
-        let key = found.map_or(keys.first().copied().unwrap_or_default(), |(key, _)| key);
-        let values = match found {
-            None => &NOTHING,
-            Some((_, Value::Object(values))) => values,
-            Some((_, value)) => return Err(self.unexpected(key, value, "an object")),
-        };
-        Ok(Self {
-            path: self.path.clone(),
-            part: Part::Section(key),
-            values,
-            older_keys: &[],
-            images: self.images,
-            is_resizable: Cell::default(),
-            asked: RefCell::default(),
-            defaults: RefCell::default(),
-            warnings: RefCell::default(),
-        })
-    }
-
-    /// Takes over the warnings of the configuration of a part, and whether it follows sizes of images.
-    pub(crate) fn take_over(&self, section: &Self) {
-        self.is_resizable.set(self.is_resizable.get() || section.is_resizable.get());
-        self.warnings.borrow_mut().extend(section.take_warnings());
     }
 
     /// Reads keys under older names too.
@@ -393,40 +362,6 @@ impl<'a> Config<'a> {
     /// A token id of a vocabulary, where the key is one.
     pub(crate) fn any_token(&self, key: &'static str, vocabulary: Size) -> Option<i64> {
         self.get(key)?.as_i64().filter(|id| (0..vocabulary.signed()).contains(id))
-    }
-
-    /// The number of labels of a classifier: that of the entries of `id2label`, which counts for the
-    /// transformers library, or `num_labels`, or what files of 2019 call `_num_labels`, or 2.
-    pub(crate) fn labels(&self) -> Result<Size, ModelError> {
-        self.labels_or(2)
-    }
-
-    /// The same with another number where the file has none of these.
-    pub(crate) fn labels_or(&self, default: usize) -> Result<Size, ModelError> {
-        const KEY: &str = "num_labels";
-        let named = match self.get("id2label") {
-            None => None,
-            Some(Value::Object(labels)) if !labels.is_empty() => {
-                Some(Size { value: labels.len(), key: "id2label", is_default: false })
-            }
-            Some(value) => return Err(self.unexpected("id2label", value, "an object of at least one label")),
-        };
-        match (named, self.get(KEY)) {
-            (Some(named), Some(counted)) if counted.as_u64() != Some(named.value as u64) => {
-                self.warn(format!(
-                    "`{KEY}` is {}, but `id2label`, which counts, names {}",
-                    brief(counted),
-                    named.value
-                ));
-                Ok(named)
-            }
-            (Some(named), _) => Ok(named),
-            (None, _) => {
-                let key = [KEY, "_num_labels"].into_iter().find(|key| self.get(key).is_some());
-                let given = key.map(|key| self.given_size(&[key])).transpose()?.flatten();
-                Ok(given.unwrap_or(Size { value: default, key: KEY, is_default: true }))
-            }
-        }
     }
 
     /// The keys of the file that ask for something: their values are not null, false or empty.
