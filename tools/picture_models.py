@@ -137,14 +137,15 @@ def depth(photo: Image.Image, disparity: np.ndarray, out: Path) -> None:
     )  # fmt: skip
     model, given = DepthAnythingForDepthEstimation(config), pixels(photo, 252, 252)
     known = torch.from_numpy(np.isfinite(disparity))
-    wanted = torch.from_numpy(np.where(np.isfinite(disparity), disparity, 0).astype(np.float32))
+    nearest = disparity[np.isfinite(disparity)].max()
+    wanted = torch.from_numpy(np.where(np.isfinite(disparity), disparity / nearest, 0).astype(np.float32))
 
     def loss() -> torch.Tensor:
         found = model(given).predicted_depth[:, None]
         found = torch.nn.functional.interpolate(found, size=wanted.shape, mode="bilinear")[0, 0]
         return (found - wanted)[known].abs().mean()
 
-    train(model, 250, loss)
+    train(model, 350, loss)
     save(model, out, "DPTImageProcessor", (252, 252))
 
 
