@@ -76,7 +76,7 @@ fn labels_that_do_not_fit_are_one_error() {
     refused(&["--template", "a photo of {}"], 2, &["--labels"]);
     refused(&["--labels", text(&empty)], 2, &["the file has no label"]);
     refused(&["--labels", "none/there.txt"], 1, &["none/there.txt"]);
-    refused(&["--labels", "a,b", "--max-length", "99"], 1, &["the 24 tokens of the model"]);
+    refused(&["--labels", "a,b", "--max-length", "9"], 1, &["--max-length is for texts"]);
     fs::remove_file(out.join("tokenizer.json")).unwrap();
     refused(&["--labels", "a,b"], 1, &["no tokenizer.json"]);
     let vit = folder.path().join("vit-out");
