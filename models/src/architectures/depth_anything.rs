@@ -13,6 +13,7 @@ use crate::layers::builder::Builder;
 use crate::layers::convolution::{self, Window};
 use crate::layers::fusion::{self, Neck, Patches};
 use crate::layers::patches;
+use crate::layers::resize::{Interpolation, resize};
 use crate::names;
 use crate::{ModelError, Task};
 
@@ -79,7 +80,7 @@ fn head(b: &mut Builder<'_>, neck: &Neck, x: ValueId, sides: [Dim; 2]) -> Result
     };
     let most = b.config.number("max_depth", 1.0)?;
     let x = convolution::conv(b, x, "head.conv1", [half, neck.fused], Window::centred(3, 1), true)?;
-    let x = convolution::resize(b, x, sides, true, "head.upsample")?;
+    let x = resize(b, x, sides, Interpolation::LinearCorners, "head.upsample")?;
     let x = convolution::conv(b, x, "head.conv2", [inner, half], Window::centred(3, 1), true)?;
     let x = Activation::RELU.apply(b, x, "head.activation1")?;
     let x = convolution::conv(b, x, "head.conv3", [one, inner], Window::centred(1, 1), true)?;

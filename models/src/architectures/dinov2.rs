@@ -16,6 +16,7 @@ use crate::layers::fusion;
 use crate::layers::heads;
 use crate::layers::patches::{self, Images, Positions};
 use crate::layers::resample::Filter;
+use crate::layers::resize::{Interpolation, resize};
 use crate::layers::vision::{self, Context, Defaults, Gate, Layers, Names};
 use crate::names;
 use crate::{ModelError, Task};
@@ -210,7 +211,7 @@ fn any_size(b: &mut Builder<'_>, images: &Images, s: &Layers) -> Result<(ValueId
     let features = convolution::dim(s.hidden);
     let map = b.reshape(of_patches, [Dim::constant(1), rows, columns, features], &format!("{POSITIONS}.map"))?;
     let map = b.transpose(map, &[0, 3, 1, 2], &format!("{POSITIONS}.channels_first"))?;
-    let map = convolution::resize_cubic(b, map, sides.clone(), &format!("{POSITIONS}.resize"))?;
+    let map = resize(b, map, sides.clone(), Interpolation::Cubic, &format!("{POSITIONS}.resize"))?;
     let of_patches = convolution::tokens(b, map, &format!("{POSITIONS}.tokens"))?;
     let positions = patches::join(b, vec![of_class, of_patches], &format!("{POSITIONS}.all"))?;
     Ok((b.add(tokens, positions, "embeddings.add")?, sides))

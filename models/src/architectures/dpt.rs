@@ -14,6 +14,7 @@ use crate::layers::convolution::{self, Window};
 use crate::layers::fusion::{self, Neck, Patches};
 use crate::layers::patches::{self, Images, Positions};
 use crate::layers::resample::Filter;
+use crate::layers::resize::{Interpolation, resize};
 use crate::layers::vision::{self, Context, Defaults, Layers, Names};
 use crate::names;
 use crate::{ModelError, Task};
@@ -179,7 +180,7 @@ fn estimate(b: &mut Builder<'_>, neck: &Neck, x: ValueId) -> Result<(), ModelErr
     }
     let x = convolution::conv(b, x, "head.head.0", [half, neck.fused], Window::centred(3, 1), true)?;
     let sides = fusion::multiplied(b, &fusion::sides(b, x)?, 2)?;
-    let x = convolution::resize(b, x, sides, true, "head.head.1")?;
+    let x = resize(b, x, sides, Interpolation::LinearCorners, "head.head.1")?;
     let x = convolution::conv(b, x, "head.head.2", [inner, half], Window::centred(3, 1), true)?;
     let x = Activation::RELU.apply(b, x, "head.head.3")?;
     let x = convolution::conv(b, x, "head.head.4", [one, inner], Window::centred(1, 1), true)?;
@@ -197,7 +198,7 @@ fn segment(b: &mut Builder<'_>, neck: &Neck, x: ValueId) -> Result<(), ModelErro
     let x = Activation::RELU.apply(b, x, "head.head.2")?;
     let x = convolution::conv(b, x, "head.head.4", [labels, neck.fused], Window::centred(1, 1), true)?;
     let sides = fusion::multiplied(b, &fusion::sides(b, x)?, 2)?;
-    let logits = convolution::resize(b, x, sides, true, "head.head.5")?;
+    let logits = resize(b, x, sides, Interpolation::LinearCorners, "head.head.5")?;
     b.give(names::LOGITS, logits);
     Ok(())
 }

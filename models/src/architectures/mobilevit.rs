@@ -12,6 +12,7 @@ use crate::layers::builder::{BATCH, Builder};
 use crate::layers::convolution::{self, Window};
 use crate::layers::heads;
 use crate::layers::patches::{self, Images};
+use crate::layers::resize::{Interpolation, resize};
 use crate::layers::vision::{Context, Gate, Layers, Names};
 use crate::names;
 use crate::{ModelError, Task};
@@ -218,7 +219,7 @@ fn block(
     let known = |side: &Dim| side.as_constant().and_then(|side| usize::try_from(side).ok()).unwrap_or_default();
     let [rows, columns] = [&height, &width].map(|side| known(side).div_ceil(patch));
     let sides = [rows * patch, columns * patch].map(patches::dim);
-    let resized = convolution::resize(b, local, sides.clone(), false, &at("resized"))?;
+    let resized = resize(b, local, sides.clone(), Interpolation::Linear, &at("resized"))?;
     let (batch, features) = (Dim::symbol(BATCH), convolution::dim(hidden));
     let [tall, wide, side] = [rows, columns, patch].map(patches::dim);
     let split = [batch.clone(), features.clone(), tall.clone(), side.clone(), wide.clone(), side.clone()];
@@ -251,7 +252,7 @@ fn block(
     let split = b.transpose(by_place, &[0, 5, 3, 1, 4, 2], &at("patches.reverse"))?;
     let [rows, columns] = sides;
     let map = b.reshape(split, [batch, features, rows, columns], &at("map"))?;
-    let map = convolution::resize(b, map, [height, width], false, &at("resized.reverse"))?;
+    let map = resize(b, map, [height, width], Interpolation::Linear, &at("resized.reverse"))?;
     let global = normalized(b, map, &at("conv_projection"), [channels, hidden], point, Some(s.activation))?;
     let both = b.emit(Concat { parts: vec![x, global], axis: 1 }, &at("concat"))?;
     let twice = Size::derived(2 * channels.value, "2 * neck_hidden_sizes");

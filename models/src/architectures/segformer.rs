@@ -11,6 +11,7 @@ use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
 use crate::layers::convolution::{self, Window};
 use crate::layers::heads;
+use crate::layers::resize::{Interpolation, resize};
 use crate::names;
 use crate::{ModelError, Task};
 
@@ -197,7 +198,13 @@ fn segment(b: &mut Builder<'_>, s: &Settings, maps: &[ValueId]) -> Result<(), Mo
         let tokens = convolution::tokens(b, *map, &module)?;
         let projected = b.linear(tokens, &format!("{module}.proj"), size, stage.hidden)?;
         let map = convolution::map(b, projected, [own_height, own_width], size, &format!("{module}.map"))?;
-        parts.push(convolution::resize(b, map, [height.clone(), width.clone()], false, &format!("{module}.resize"))?);
+        parts.push(resize(
+            b,
+            map,
+            [height.clone(), width.clone()],
+            Interpolation::Linear,
+            &format!("{module}.resize"),
+        )?);
     }
     let all = Size::derived(size.value * parts.len(), "decoder_hidden_size * stages");
     let joined = b.emit(Concat { parts, axis: 1 }, "decode_head.concat")?;

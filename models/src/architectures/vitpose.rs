@@ -12,6 +12,7 @@ use crate::layers::builder::Builder;
 use crate::layers::convolution::{self, Window};
 use crate::layers::fusion;
 use crate::layers::patches::{self, Images};
+use crate::layers::resize::{Interpolation, resize};
 use crate::layers::transposed;
 use crate::layers::vision::{self, Defaults, Layers, Names, RENAMED};
 use crate::names;
@@ -62,7 +63,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
             let factor = b.config.size("scale_factor", 4)?;
             let active = Activation::RELU.apply(b, x, "head.activation")?;
             let sides = fusion::multiplied(b, &fusion::sides(b, active)?, factor.value)?;
-            let larger = convolution::resize(b, active, sides, false, "head.upsampling")?;
+            let larger = resize(b, active, sides, Interpolation::Linear, "head.upsampling")?;
             convolution::conv(b, larger, "head.conv", [labels, hidden], Window::centred(3, 1), true)?
         }
         false => {

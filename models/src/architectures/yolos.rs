@@ -12,6 +12,7 @@ use crate::layers::convolution::{self, Window};
 use crate::layers::detection;
 use crate::layers::heads;
 use crate::layers::patches::{self, height_and_width};
+use crate::layers::resize::{Interpolation, resize};
 use crate::layers::vision::{self, Context, Defaults, Layers, Names};
 use crate::names;
 use crate::{ModelError, Task};
@@ -154,7 +155,7 @@ impl Table {
         let form = [dim(tables), dim(self.grid[0]), dim(self.grid[1]), features.clone()];
         let map = b.reshape(of_patches, form, &format!("{name}.map"))?;
         let map = b.transpose(map, &[0, 3, 1, 2], &format!("{name}.channels_first"))?;
-        let map = convolution::resize_cubic(b, map, sides.clone(), &format!("{name}.resize"))?;
+        let map = resize(b, map, sides.clone(), Interpolation::Cubic, &format!("{name}.resize"))?;
         let of_patches = convolution::tokens(b, map, &format!("{name}.tokens"))?;
         let joined = patches::join(b, vec![first, of_patches, objects], &format!("{name}.all"))?;
         let slice = |at: usize| Slice { x: joined, axis: 0, start: dim(at), end: dim(at + 1) };

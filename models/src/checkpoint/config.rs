@@ -1,6 +1,7 @@
 //! Reading `config.json`: typed, and with a record of which keys were asked for, so that a test holds
 //! them against the keys that an architecture declares.
 
+mod images;
 mod labels;
 mod lists;
 mod section;
@@ -114,22 +115,6 @@ impl<'a> Config<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Sets heights and widths of images: what the caller asks for, and what pictures become.
-    pub(crate) fn set_sizes_of_images(&mut self, asked: Option<[usize; 2]>, pictures: Option<[usize; 2]>) {
-        self.images = [asked, pictures];
-    }
-
-    /// These sizes, which the caller follows.
-    pub(crate) fn sizes_of_images(&self) -> (Option<[usize; 2]>, Option<[usize; 2]>) {
-        self.is_resizable.set(true);
-        (self.images[0], self.images[1])
-    }
-
-    /// The size that the caller asks for, if nothing follows it.
-    pub(crate) fn unused_size_of_images(&self) -> Option<[usize; 2]> {
-        self.images[0].filter(|_| !self.is_resizable.get())
     }
 
     /// The name that the file has for a key.

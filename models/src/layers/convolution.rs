@@ -1,8 +1,8 @@
-//! Convolutions, pools and resizing of feature maps [batch_size, channels, height, width], whose height and width may be of
+//! Convolutions, pools and norms of feature maps [batch_size, channels, height, width], whose height and width may be of
 //! any size.
 
 use planish_ir::ops::{
-    BinaryKind, Conv, Foreign, InnerOperators, Real, Reduce, ReduceKind, Results, Setting, Settings, Sizes, Text,
+    BinaryKind, Conv, Foreign, InnerOperators, Real, Reduce, ReduceKind, Results, Setting, Settings, Text,
 };
 use planish_ir::{DType, Dim, Origin, Shape, TensorType, Type, ValueId, Weight};
 
@@ -19,9 +19,6 @@ const GROUP_NORM_EPS: f64 = 1e-5;
 
 /// The version of ONNX's operators that pass through.
 const OPSET: usize = 13;
-
-/// The first version of `GridSample`.
-const GRID_SAMPLE: usize = 16;
 
 /// A square window that moves over height and width.
 #[derive(Clone, Copy)]
@@ -254,7 +251,7 @@ pub(super) fn foreign(
 }
 
 /// The same of another version.
-fn foreign_since(
+pub(super) fn foreign_since(
     b: &mut Builder<'_>,
     op: &str,
     version: usize,
@@ -304,88 +301,11 @@ pub(crate) fn halve(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<Val
     foreign(b, "AveragePool", vec![Some(x)], &settings, shape, module)
 }
 
-/// `torch.nn.functional.grid_sample` without corners at the same places: the values of maps [rows, channels, height, width]
-/// between their places at x and y from -1 to 1, [rows, queries, points, 2], and 0 outside: [rows, channels, queries, points].
-pub(crate) fn sample(b: &mut Builder<'_>, map: ValueId, grid: ValueId, module: &str) -> Result<ValueId, ModelError> {
-    let ([rows, channels, ..], [_, queries, points, _]) = (dims(b, map)?, dims(b, grid)?);
-    let shape = Shape::new([rows, channels, queries, points]);
-    let settings = [("align_corners", Setting::Int(0)), ("mode", text("bilinear")), ("padding_mode", text("zeros"))];
-    foreign_since(b, "GridSample", GRID_SAMPLE, vec![Some(map), Some(grid)], &settings, shape, module)
-}
-
 /// Rows of each image by their numbers: of [batch_size, rows, features], by [batch_size, count, 1].
 pub(crate) fn pick(b: &mut Builder<'_>, x: ValueId, rows: ValueId, module: &str) -> Result<ValueId, ModelError> {
     let (from, by) = (b.graph.ty(x).shape.clone(), b.graph.ty(rows).shape.clone());
     let shape = Shape::new([from[0].clone(), by[1].clone(), from[2].clone()]);
     foreign(b, "GatherND", vec![Some(x), Some(rows)], &[("batch_dims", Setting::Int(1))], shape, module)
-}
-
-/// `torch.nn.functional.interpolate` with mode `bilinear`: a feature map of another height and width. With `corners`, the
-/// centres of the elements at the corners keep their places.
-pub(crate) fn resize(
-    b: &mut Builder<'_>,
-    x: ValueId,
-    [height, width]: [Dim; 2],
-    corners: bool,
-    module: &str,
-) -> Result<ValueId, ModelError> {
-    let [batch, channels, from_height, from_width] = dims(b, x)?;
-    if [&from_height, &from_width] == [&height, &width] {
-        return Ok(x);
-    }
-    let shape = Shape::new([batch, channels, height, width]);
-    let places = if corners { "align_corners" } else { "half_pixel" };
-    interpolate(b, x, shape, &[("coordinate_transformation_mode", text(places)), ("mode", text("linear"))], module)
-}
-
-/// `torch.nn.functional.interpolate` with mode `bicubic`.
-pub(crate) fn resize_cubic(
-    b: &mut Builder<'_>,
-    x: ValueId,
-    [height, width]: [Dim; 2],
-    module: &str,
-) -> Result<ValueId, ModelError> {
-    let [batch, channels, _, _] = dims(b, x)?;
-    let shape = Shape::new([batch, channels, height, width]);
-    let settings = [
-        ("coordinate_transformation_mode", text("half_pixel")),
-        ("cubic_coeff_a", Setting::Float(Real(-0.75))),
-        ("mode", text("cubic")),
-    ];
-    interpolate(b, x, shape, &settings, module)
-}
-
-/// `torch.nn.functional.interpolate` with mode `nearest`.
-pub(crate) fn resize_nearest(
-    b: &mut Builder<'_>,
-    x: ValueId,
-    [height, width]: [Dim; 2],
-    module: &str,
-) -> Result<ValueId, ModelError> {
-    let [batch, channels, _, _] = dims(b, x)?;
-    let shape = Shape::new([batch, channels, height, width]);
-    let settings = [
-        ("coordinate_transformation_mode", text("asymmetric")),
-        ("mode", text("nearest")),
-        ("nearest_mode", text("floor")),
-    ];
-    interpolate(b, x, shape, &settings, module)
-}
-
-/// A setting of an operator of ONNX.
-fn text(text: &str) -> Setting {
-    Setting::Bytes(text.as_bytes().into())
-}
-
-fn interpolate(
-    b: &mut Builder<'_>,
-    x: ValueId,
-    shape: Shape,
-    settings: &[(&str, Setting)],
-    module: &str,
-) -> Result<ValueId, ModelError> {
-    let sizes = b.emit(Sizes { of: shape.clone() }, &format!("{module}.sizes"))?;
-    foreign(b, "Resize", vec![Some(x), None, None, Some(sizes)], settings, shape, module)
 }
 
 /// `torch.nn.GroupNorm` of so many groups.

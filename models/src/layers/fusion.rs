@@ -8,6 +8,7 @@ use crate::checkpoint::config::{Config, Size};
 use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
 use crate::layers::convolution::{self, Window};
+use crate::layers::resize::{Interpolation, resize};
 use crate::layers::transposed;
 
 /// The keys that [`Neck::read`] and [`Neck::chosen`] read.
@@ -159,7 +160,7 @@ impl Neck {
         let x = match (before, map) {
             (Some(before), Some(map)) => {
                 let sides = sides(b, before)?;
-                let map = convolution::resize(b, map, sides, false, &at("resize"))?;
+                let map = resize(b, map, sides, Interpolation::Linear, &at("resize"))?;
                 let map = self.residual(b, map, &at("residual_layer1"))?;
                 b.add(before, map, &at("add"))?
             }
@@ -171,7 +172,7 @@ impl Neck {
             Some(next) => next,
             None => multiplied(b, &sides(b, x)?, 2)?,
         };
-        let x = convolution::resize(b, x, next, true, &at("upsample"))?;
+        let x = resize(b, x, next, Interpolation::LinearCorners, &at("upsample"))?;
         convolution::conv(b, x, &at("projection"), [self.fused; 2], Window::centred(1, 1), true)
     }
 

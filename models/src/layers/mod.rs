@@ -22,6 +22,7 @@ pub(crate) mod patches;
 pub(crate) mod pooling;
 pub(crate) mod relative;
 pub(crate) mod resample;
+pub(crate) mod resize;
 pub(crate) mod rope;
 pub(crate) mod selective;
 pub(crate) mod seq2seq;

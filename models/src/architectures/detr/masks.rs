@@ -9,6 +9,7 @@ use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::{BATCH, Builder};
 use crate::layers::convolution::{self, Window};
+use crate::layers::resize::{Interpolation, resize};
 use crate::names;
 
 /// How many finer maps are added.
@@ -54,7 +55,7 @@ pub(super) fn masks(
         let map = convolution::conv(b, *map, &adapter, [narrow, *channels], Window::patches(1), true)?;
         let [_, _, height, width] = convolution::dims(b, map)?;
         let map = of_queries(b, map, s.queries, &adapter)?;
-        let larger = convolution::resize_nearest(b, x, [height, width], &format!("{adapter}.resize"))?;
+        let larger = resize(b, x, [height, width], Interpolation::Nearest, &format!("{adapter}.resize"))?;
         let sum = b.add(map, larger, &format!("{adapter}.add"))?;
         let modules = [format!("mask_head.lay{}", number + 2), format!("mask_head.gn{}", number + 2)];
         x = block(b, s, sum, [&modules[0], &modules[1]], [narrower, narrow])?;

@@ -14,6 +14,7 @@ use crate::layers::builder::{BATCH, Builder};
 use crate::layers::convolution::{self, Window};
 use crate::layers::detection;
 use crate::layers::patches;
+use crate::layers::resize;
 use crate::names;
 
 /// The side of the box around a place of the largest map, as a part of the image; of each smaller map it is twice as large.
@@ -195,7 +196,7 @@ impl Settings {
             let own = b.transpose(own, &[0, 2, 1, 3, 4], &at("grid.heads_first"))?;
             let own =
                 b.reshape(own, [rows.clone(), count.clone(), of_points.clone(), Dim::constant(2)], &at("grid.rows"))?;
-            taken.push(convolution::sample(b, map, own, &at("sample"))?);
+            taken.push(resize::sample(b, map, own, &at("sample"))?);
         }
         let taken = b.emit(Concat { parts: taken, axis: 3 }, &at("samples"))?;
         let all = patches::dim(levels * points);

@@ -11,6 +11,7 @@ use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
 use crate::layers::convolution::{self, Window};
 use crate::layers::detection::{self, Along};
+use crate::layers::resize::{Interpolation, resize};
 
 /// How many blocks of two convolutions side by side are in a row.
 const BLOCKS: usize = 3;
@@ -39,7 +40,7 @@ impl Settings {
             larger[step] = top;
             let map = own[last - step - 1];
             let [_, _, height, width] = convolution::dims(b, map)?;
-            let top = convolution::resize_nearest(b, top, [height, width], &format!("{path}.resize"))?;
+            let top = resize(b, top, [height, width], Interpolation::Nearest, &format!("{path}.resize"))?;
             larger.push(self.join(b, [top, map], &format!("encoder.fpn_blocks.{step}"))?);
         }
         larger.reverse();
