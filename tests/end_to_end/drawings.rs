@@ -1,4 +1,4 @@
-//! Objects and segments of pictures: against what the transformers library makes of the same goldens (fixtures/pictures/predict.py),
+//! Objects, segments and depths of pictures: against what the transformers library makes of the same goldens (fixtures/pictures/predict.py),
 //! and drawn.
 
 use std::fs;
@@ -90,6 +90,37 @@ fn segments_are_those_of_transformers() {
             Picture::open(&data.join(name)).unwrap(),
             Picture::open(&drawn.join(format!("{name}.png"))).unwrap()
         );
+    }
+}
+
+#[test]
+fn depths_are_those_of_transformers() {
+    let folder = scratch();
+    let (out, data) = prepared("depth-anything", folder.path());
+    let expected = &predicted()["depth-anything"];
+    let step = usize::try_from(expected["step"].as_u64().unwrap()).unwrap();
+    let drawn = folder.path().join("drawn");
+    let done =
+        planish(["predict", text(&out), "--data", text(&data), "--draw", text(&drawn)]).exits(0, &["5 pictures in"]);
+    for (line, name) in lines(&done).iter().zip(NAMES) {
+        let expected = &expected["depths"][name];
+        let [low, high] = ["minimum", "maximum"].map(|key| expected[key].as_f64().unwrap());
+        let range = high - low;
+        assert!(range > 0.0, "{name}");
+        for key in ["minimum", "maximum"] {
+            let differs = (line[key].as_f64().unwrap() - expected[key].as_f64().unwrap()).abs();
+            assert!(differs < 1e-3 * range, "{name}: {key} of {line}");
+        }
+        let levels = Picture::open(&drawn.join(format!("{name}.png"))).unwrap();
+        let size = Picture::open(&data.join(name)).unwrap();
+        assert_eq!([levels.height(), levels.width()], [size.height(), size.width()], "{name}");
+        let found = levels.pixels().chunks(3).step_by(step).map(|pixel| f64::from(pixel[0]));
+        for (found, depth) in found.zip(numbers(&expected["some"])) {
+            // Levels are cut to whole numbers.
+            let level = (depth - low) / range * 255.0;
+            assert!((found - level).abs() < 1.3, "{name}: {found}, {level}");
+        }
+        assert!(drawn.join(format!("{name}.depth.png")).is_file());
     }
 }
 

@@ -219,19 +219,7 @@ impl Decoder {
             },
             // Whatever `num_labels` is.
             Task::QuestionAnswering => heads::span(b, hidden, x, "qa_outputs", Size::derived(2, "start and end"))?,
-            Task::FillMask
-            | Task::MultipleChoice
-            | Task::SentenceSimilarity
-            | Task::Text2TextGeneration
-            | Task::ImageClassification
-            | Task::ZeroShotImageClassification
-            | Task::SemanticSegmentation
-            | Task::ObjectDetection
-            | Task::ImageSegmentation
-            | Task::DepthEstimation
-            | Task::KeypointDetection => {
-                unreachable!("{}", heads::NO_HEAD)
-            }
+            _ => unreachable!("{}", heads::NO_HEAD),
         }
         Ok(properties)
     }

@@ -241,16 +241,7 @@ impl TextHeads {
                 let x = choice.apply(b, sizes.hidden, x)?;
                 choose(b, sizes.hidden, x, "classifier")
             }
-            Task::SentenceSimilarity
-            | Task::TextGeneration
-            | Task::Text2TextGeneration
-            | Task::ImageClassification
-            | Task::ZeroShotImageClassification
-            | Task::SemanticSegmentation
-            | Task::ObjectDetection
-            | Task::ImageSegmentation
-            | Task::DepthEstimation
-            | Task::KeypointDetection => unreachable!("{}", NO_HEAD),
+            _ => unreachable!("{}", NO_HEAD),
         }
     }
 }
