@@ -133,4 +133,9 @@ fn options_of_pictures_are_refused_elsewhere() {
     run(&["--threshold", "0.3"]).exits(2, &["--threshold is for objects in pictures"]);
     run(&["--threshold", "nan"]).exits(2, &["which is a number from 0 to 1"]);
     run(&["--draw", text(&data.join("drawn"))]).exits(1, &["is in the folder of the pictures"]);
+    assert!(!data.join("drawn").exists());
+    // Nor does the drawing of one picture come among others.
+    let one = data.join(NAMES[0]);
+    let among = planish(["predict", text(&out), "--data", text(&one), "--draw", text(&data)]);
+    among.exits(1, &["is in the folder of the pictures"]);
 }

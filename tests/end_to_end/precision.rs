@@ -40,8 +40,15 @@ fn holds(name: &str, half: &str) {
         assert!(kept.iter().all(is_known), "{name} {part}: {precision}");
         let kept: Vec<&str> = kept.iter().map(|kept| kept["name"].as_str().unwrap()).collect();
         assert!(precision["flops"] == 1.0 || !kept.is_empty(), "{name} {part}: {precision}");
-        // The decays of Mamba, [features, states], stay float32, and so do routers: up to 8 % of so small a model.
-        let least = if ["falcon-mamba", "mamba"].contains(&name) || !kept.is_empty() { 0.92 } else { 0.97 };
+        // The decays of Mamba, [features, states], stay float32, and so do routers: up to 8 % of so small a model. Pairs of tokens
+        // have integers, and positions that the graph interpolates are float32.
+        let least = match name {
+            "beit" | "swin" | "swinv2" => 0.75,
+            "yolos" => 0.9,
+            "falcon-mamba" | "mamba" => 0.92,
+            _ if !kept.is_empty() => 0.92,
+            _ => 0.97,
+        };
         assert!(precision["bytes"].as_f64().unwrap() > least, "{name} {part}: {precision}");
         let graph = planish_onnx::import(&out.join(format!("{part}.onnx"))).unwrap().graph;
         // Products of linear attention have a dimension for the groups of heads: states are float32.
@@ -83,6 +90,7 @@ fn each_golden_holds(half: &str, of: usize) {
     let routed = ROUTED.iter().find(|(of, _)| *of == half).unwrap().1;
     let held = all.into_iter().skip(of).step_by(2).filter(|name| !routed.contains(&name.as_str()));
     let held = held.filter(|name| half != "--bf16" || ![LARGE_SCORES, NORMED_SCORES].contains(&name.as_str()));
+    let held = held.filter(|name| half != "--fp16" || *name != LARGE_MAPS);
     held.for_each(|name| holds(name, half));
 }
 
@@ -106,6 +114,9 @@ const ROUTED: [(&str, &[&str]); 2] = [
         ],
     ),
 ];
+
+/// A golden whose feature maps, by random weights, leave the range of float16 for images of 224 by 224 pixels.
+const LARGE_MAPS: &str = "detr";
 
 /// A golden whose attention has scores so large that queries and keys of 8 bits do not tell them apart.
 const LARGE_SCORES: &str = "t5-gated-untied";

@@ -116,7 +116,8 @@ fn a_table_that_a_layer_shares_is_stored_once() {
     planish_compile(&path, &out, &again).exits(0, &[]);
     let edited = fs::read_to_string(&plan).unwrap().replace("\"weight\": \"t\"", "\"weight\": \"x\"");
     fs::write(&plan, edited).unwrap();
-    planish_compile(&path, &out, &again).exits(1, &["no table and no weight of a recurrent layer `x`"]);
+    planish_compile(&path, &out, &again)
+        .exits(1, &["no table and no weight of a recurrent layer or a convolution `x`"]);
 }
 
 fn recurrent(operator: &str, gates: i64) -> GraphProto {

@@ -59,9 +59,11 @@ impl Config {
         if sorted.len() < count { (0..count).map(usual).collect() } else { names }
     }
 
-    /// The number of labels; `None` where no label has a name.
+    /// The number of labels, as a compiled checkpoint has it; `None` where nothing says it.
     pub(super) fn label_count(&self) -> Option<usize> {
-        self.settings.get("id2label").and_then(Value::as_object).map(serde_json::Map::len)
+        let named = self.settings.get("id2label").and_then(Value::as_object).map(serde_json::Map::len);
+        let counted = || ["num_labels", "_num_labels"].into_iter().find_map(|key| self.settings.get(key)?.as_u64());
+        named.or_else(|| usize::try_from(counted()?).ok())
     }
 
     /// The most pairs of object and label that a detector without a class for no object gives: 100 of the first ones, and

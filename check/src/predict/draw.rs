@@ -4,14 +4,16 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use planish_artifact::files;
+use planish_artifact::{Artifact, files};
 use planish_data::chunks::ReadPicture;
 use planish_pictures::{Picture, colour_of, gray_png, gray_png_of_bytes};
 
 use super::depth::DepthMap;
+use super::head::Head;
 use super::objects::Object;
 use super::outcome::Outcome;
 use super::segments::ClassMap;
+use super::{PredictOptions, Unfit};
 
 /// The folder that drawings go to.
 pub(super) struct Drawings {
@@ -33,18 +35,22 @@ impl Drawings {
     /// A folder, which is made where it is not there.
     ///
     /// # Errors
-    /// When it cannot be made, or is that of the data: the next run would take drawings for pictures.
+    /// When it cannot be made, or is in that of the data: drawings would come among pictures, or in place of one.
     pub(super) fn new(folder: &Path, data: &Path) -> Result<Self> {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
-        let of = |path: &Path| path.canonicalize().ok();
-        let is_within = of(folder).zip(of(data)).is_some_and(|(folder, data)| folder.starts_with(data));
-        if is_within && data.is_dir() {
+        let of_data = if data.is_dir() { Some(data) } else { data.parent() };
+        // A file without a folder in front is in the current one.
+        let of_data = of_data.map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
+        let real = |path: &Path| path.canonicalize().ok();
+        if let Some((place, own)) = nearest(folder).zip(of_data.and_then(real))
+            && (data.is_dir() && place.starts_with(&own) || folder.is_dir() && place == own)
+        {
             bail!(
                 "--draw {} is in the folder of the pictures, {}, which would have the drawings too; name another folder",
                 folder.display(),
-                data.display()
+                own.display()
             );
         }
+        fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
         Ok(Self { folder: folder.to_owned() })
     }
 
@@ -105,6 +111,24 @@ impl Drawings {
         }
         files::write(&path, &png)
     }
+}
+
+/// Refuses options of pictures where the predictions are others.
+pub(super) fn refuse_of_pictures(head: &Head, options: &PredictOptions, artifact: &Artifact) -> Result<()> {
+    let (folder, name) = (artifact.folder.display(), head.name());
+    if options.threshold.is_some() && !matches!(head, Head::Objects { .. }) {
+        bail!(Unfit(format!("--threshold is for objects in pictures, and {folder} predicts {name}")));
+    }
+    if options.draw.is_some() && !head.draws() {
+        bail!(Unfit(format!("--draw is for objects, segments and depths of pictures, and {folder} predicts {name}")));
+    }
+    Ok(())
+}
+
+/// The place of a folder, or of the nearest one around it that is there.
+fn nearest(folder: &Path) -> Option<PathBuf> {
+    let whole = std::path::absolute(folder).ok()?;
+    whole.ancestors().find_map(|path| path.canonicalize().ok())
 }
 
 /// The picture, read once more: a batch of large ones has no room in memory beside what was predicted.

@@ -15,6 +15,7 @@ use planish_ir::{InputRole, OutputRole};
 use planish_models::Task;
 
 use super::config::{Activation, Config};
+use super::guess::guessed_task;
 use super::labels::{self, is_siglip};
 use super::objects::Scoring;
 use super::sink::OutputForm;
@@ -90,6 +91,10 @@ impl Head {
             let output = of(role).map(|output| output.value.name.clone());
             output.with_context(|| format!("{folder} has no output with the role {role}, which its task has"))
         };
+        let most = options.top;
+        if most.is_some() && task != Some(Task::FillMask) {
+            bail!(Unfit(format!("--top is for masked tokens, and {folder} fills none")));
+        }
         if of(OutputRole::LogitsPerImage).is_some() {
             let labels = labels::checked(options, &artifact.folder)?;
             let activation = if is_siglip(&artifact.folder)? { Activation::Sigmoid } else { Activation::Softmax };
@@ -102,10 +107,6 @@ impl Head {
                 .find(|(_, is_given)| *is_given)
         {
             bail!(Unfit(format!("{option} is for models that compare pictures with texts, which {folder} does not")));
-        }
-        let most = options.top;
-        if most.is_some() && task != Some(Task::FillMask) {
-            bail!(Unfit(format!("--top is for masked tokens, and {folder} fills none")));
         }
         if of(OutputRole::SentenceEmbedding).is_some() {
             let output = named(OutputRole::SentenceEmbedding)?;
@@ -129,7 +130,7 @@ impl Head {
         let config = Config::read(&artifact.folder)?;
         let task = match task {
             Some(task) => task,
-            None => guessed(&part.outputs).ok_or_else(|| {
+            None => guessed_task(&part.outputs).ok_or_else(|| {
                 let names: Vec<String> = part.outputs.iter().map(|output| format!("`{}`", output.value.name)).collect();
                 Unfit(format!(
                     "{folder} has no task, and its outputs, {}, do not tell it; `planish run` gives the outputs as they are",
@@ -258,6 +259,11 @@ impl Head {
         matches!(self, Self::Objects { .. } | Self::Segments { .. } | Self::Depth { .. })
     }
 
+    /// Whether something is predicted of each pixel.
+    pub(super) fn has_maps(&self) -> bool {
+        matches!(self, Self::Segments { .. } | Self::Depth { .. })
+    }
+
     /// Whether vectors of tokens are pooled here.
     pub(super) fn pools(&self) -> bool {
         matches!(self, Self::Embedding { pooling, .. } if *pooling != Pooling::Model)
@@ -335,18 +341,6 @@ impl Head {
         let field = pair.join(",");
         note(&format!("pairs of texts are read from {field}; --field names others"));
         Some(field)
-    }
-}
-
-/// The task of a model that has none, by its outputs.
-fn guessed(outputs: &[Output]) -> Option<Task> {
-    let of = |role: OutputRole| outputs.iter().find(|output| output.role == role);
-    if of(OutputRole::StartLogits).is_some() && of(OutputRole::EndLogits).is_some() {
-        return Some(Task::QuestionAnswering);
-    }
-    match of(OutputRole::Logits) {
-        Some(logits) => (logits.value.dims().len() == 2).then_some(Task::TextClassification),
-        None => of(OutputRole::HiddenStates).map(|_| Task::FeatureExtraction),
     }
 }
 

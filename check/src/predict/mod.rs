@@ -6,6 +6,7 @@ mod characters;
 mod config;
 mod depth;
 mod draw;
+mod guess;
 mod head;
 mod labels;
 mod objects;
@@ -36,7 +37,7 @@ use planish_runtimes::{RuntimeValue, Session, SessionOptions};
 use serde::Serialize;
 
 use crate::positions::TextNames;
-use draw::Drawings;
+use draw::{Drawings, refuse_of_pictures};
 use head::Head;
 use outcome::Outcome;
 use read::Batch;
@@ -209,6 +210,7 @@ pub fn predict(
         prompt,
         is_of_one: embeds,
         keeps_texts: head.needs_texts(),
+        one_picture: head.has_maps(),
         threads: threads(options),
     };
     let chunks = dataset.chunks(&chain, (&artifact.manifest).into(), &artifact.folder, &data_options, chunk_options)?;
@@ -262,18 +264,6 @@ pub fn predict(
         seconds,
         texts_per_second: figures.texts as f64 / seconds.max(f64::MIN_POSITIVE),
     })
-}
-
-/// Refuses options of pictures where the predictions are others.
-fn refuse_of_pictures(head: &Head, options: &PredictOptions, artifact: &Artifact) -> Result<()> {
-    let (folder, name) = (artifact.folder.display(), head.name());
-    if options.threshold.is_some() && !matches!(head, Head::Objects { .. }) {
-        bail!(Unfit(format!("--threshold is for objects in pictures, and {folder} predicts {name}")));
-    }
-    if options.draw.is_some() && !head.draws() {
-        bail!(Unfit(format!("--draw is for objects and segments of pictures, and {folder} predicts {name}")));
-    }
-    Ok(())
 }
 
 /// The most tokens of a batch where nobody says it.

@@ -59,7 +59,7 @@ impl<'a> PictureChunks<'a> {
         let pool = pool.context("cannot start the threads that read pictures")?;
         let mut pictures = Pictures::new(source, files, inputs, &self.options).by(pool);
         let fixed = fixed_batch(&self.chain.inputs());
-        let rows = fixed.unwrap_or(BATCH).max(1);
+        let rows = fixed.unwrap_or(if self.own.one_picture { 1 } else { BATCH }).max(1);
         let mut first = 0;
         loop {
             let read = pictures.next(rows * BATCHES)?;

@@ -40,6 +40,8 @@ pub struct ChunkOptions {
     pub is_of_one: bool,
     /// Whether the texts are kept, with the ids and the places of their tokens.
     pub keeps_texts: bool,
+    /// Whether pictures run one by one: what is predicted of each pixel takes memory.
+    pub one_picture: bool,
     /// Inputs of every run besides what pictures become.
     pub beside: Vec<(String, Tensor)>,
     /// How many threads tokenize.

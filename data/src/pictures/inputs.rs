@@ -87,6 +87,15 @@ impl PictureInputs {
     pub(crate) fn inputs(&self, pictures: Vec<Prepared>) -> Result<Vec<(String, Tensor)>> {
         let Pixels { values, shape, mask, .. } = self.processor.batch(pictures).map_err(anyhow::Error::msg)?;
         self.check(&shape)?;
+        if self.mask.is_none() && self.processor.masks_padding() && mask.contains(&0) {
+            let [file, _] = FILES.map(|file| self.folder.join(file));
+            bail!(
+                "pictures are padded to {:?}, and the model takes no mask of the padding, which would change its outputs; give one \
+                 picture at a time, without `pad_size` in {}",
+                &shape[1..],
+                file.display()
+            );
+        }
         let of_mask: Vec<usize> = match *shape.as_slice() {
             [rows, _, height, width] => vec![rows, height, width],
             _ => shape.iter().take(2).copied().collect(),

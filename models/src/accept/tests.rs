@@ -29,6 +29,8 @@ fn stand_in(architecture: &Architecture) -> TempDir {
     config["num_key_value_heads"] = config["num_attention_heads"].clone();
     // Gemma 3n has more of these by default than BERT has layers.
     config["num_kv_shared_layers"] = 0.into();
+    // CLIP's texts end with this token.
+    config["eos_token_id"] = 2.into();
     // ERNIE reads how many tasks there are where this is true.
     config["use_task_id"] = true.into();
     std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();

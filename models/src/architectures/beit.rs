@@ -106,14 +106,17 @@ fn build(b: &mut Builder<'_>, task: Task, has_pooler: bool) -> Result<Properties
         return Err(b.config.error(format!("{size}, but {} / {} is another number", s.hidden, s.heads)));
     }
     let mut x = embeddings(b, &images, &s)?;
-    let shared = match b.config.boolean("use_shared_relative_position_bias", false)? {
-        true => Some(bias(b, &images, &s, "encoder")?),
-        false => None,
-    };
+    let has_shared = b.config.boolean("use_shared_relative_position_bias", false)?;
     let has_own = b.config.boolean("use_relative_position_bias", false)?;
+    let distances = if has_shared || has_own { Some(distances(b, &images)?) } else { None };
+    let bias = |b: &mut Builder<'_>, path: &str, is_there: bool| {
+        let distances = distances.filter(|_| is_there);
+        distances.map(|distances| bias(b, &images, &s, distances, path)).transpose()
+    };
+    let shared = bias(b, "encoder", has_shared)?;
     for index in 0..s.count.value {
         let path = format!("{}.{index}.attention.attention", s.names.layers);
-        let own = if has_own { Some(bias(b, &images, &s, &path)?) } else { None };
+        let own = bias(b, &path, has_own)?;
         let bias = match (shared, own) {
             (Some(shared), Some(own)) => Some(b.add(shared, own, &format!("{path}.bias"))?),
             (shared, own) => shared.or(own),
@@ -140,8 +143,15 @@ fn embeddings(b: &mut Builder<'_>, images: &Images, s: &Layers) -> Result<ValueI
 /// The pairs of a token of the class with others, and with itself: the last rows of a table.
 const OF_CLASS: usize = 3;
 
+/// The row of a table of distances for each pair of tokens, the same in all layers: i64[tokens, tokens].
+fn distances(b: &mut Builder<'_>, images: &Images) -> Result<ValueId, ModelError> {
+    let tokens = 1 + images.patches();
+    shifted::check_pairs(b, tokens, tokens)?;
+    Ok(shifted::indices(b, &pairs(images.grid()), &[tokens, tokens], "encoder.relative_position_bias.distances"))
+}
+
 /// A learned number for each distance of patches and head, as attention adds it: [heads, tokens, tokens].
-fn bias(b: &mut Builder<'_>, images: &Images, s: &Layers, path: &str) -> Result<ValueId, ModelError> {
+fn bias(b: &mut Builder<'_>, images: &Images, s: &Layers, indices: ValueId, path: &str) -> Result<ValueId, ModelError> {
     let module = format!("{path}.relative_position_bias");
     let name = format!("{module}.relative_position_bias_table");
     let distances = |grid: [usize; 2]| grid.map(|side| 2 * side - 1);
@@ -161,11 +171,7 @@ fn bias(b: &mut Builder<'_>, images: &Images, s: &Layers, path: &str) -> Result<
         let weight = resampled().ok_or_else(|| b.config.error(format!("tensor `{name}`: {TOO_LONG}")))?;
         b.graph.add_weight(&name, weight, origin)
     };
-    let tokens = 1 + images.patches();
-    shifted::check_pairs(b, tokens, tokens)?;
-    let pairs = pairs(images.grid());
     let table = b.transpose(table, &[1, 0], &format!("{module}.by_head"))?;
-    let indices = shifted::indices(b, &pairs, &[tokens, tokens], &format!("{module}.distances"));
     b.emit(Gather { x: table, indices, axis: 1 }, &module)
 }
 

@@ -78,7 +78,7 @@ fn head(b: &mut Builder<'_>, neck: &Neck, x: ValueId, sides: [Dim; 2]) -> Result
             return Err(b.config.error(format!("`{KIND}` is \"{other}\", expected \"relative\" or \"metric\"")));
         }
     };
-    let most = b.config.number("max_depth", 1.0)?;
+    let most = b.config.positive("max_depth", 1.0)?;
     let x = convolution::conv(b, x, "head.conv1", [half, neck.fused], Window::centred(3, 1), true)?;
     let x = resize(b, x, sides, Interpolation::LinearCorners, "head.upsample")?;
     let x = convolution::conv(b, x, "head.conv2", [inner, half], Window::centred(3, 1), true)?;

@@ -49,15 +49,18 @@ pub(crate) const V2: Architecture = Architecture {
     class_prefix: "RTDetrV2For",
     keys: &[KEYS, &["decoder_n_levels", "decoder_offset_scale"]],
     // The other one takes the nearest place in a way of its own.
-    only: &[LEARNED, Only::Text("decoder_method", "default")],
+    only: &[LEARNED, OF_TIMM[0], OF_TIMM[1], OF_TIMM[2], Only::Text("decoder_method", "default")],
     build: build_v2,
     ..ARCHITECTURE
 };
 
-const ONLY: &[Only] = &[LEARNED];
+const ONLY: &[Only] = &[LEARNED, OF_TIMM[0], OF_TIMM[1], OF_TIMM[2]];
 
 /// The transformers library runs no model with it.
 const LEARNED: Only = Only::Off("learn_initial_query");
+
+/// A backbone of timm.
+const OF_TIMM: [Only; 3] = [Only::Off("backbone"), Only::Off("backbone_kwargs"), Only::Off("use_timm_backbone")];
 
 const KEYS: &[&str] = &[
     "activation_function",
@@ -94,8 +97,6 @@ const IRRELEVANT: &[&str] = &[
     "activation_dropout",
     "anchor_image_size",
     "auxiliary_loss",
-    "backbone",
-    "backbone_kwargs",
     "box_noise_scale",
     "disable_custom_kernels",
     "eos_coefficient",
@@ -115,7 +116,6 @@ const IRRELEVANT: &[&str] = &[
     "num_denoising",
     "use_focal_loss",
     "use_pretrained_backbone",
-    "use_timm_backbone",
     "weight_loss_bbox",
     "weight_loss_giou",
     "weight_loss_vfl",
@@ -243,7 +243,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
 }
 
 fn build_v2(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
-    let reach = b.config.number("decoder_offset_scale", 0.5)?;
+    let reach = b.config.not_negative("decoder_offset_scale", 0.5)?;
     let s = Settings { reach, shares_heads: true, ..Settings::read(b.config)? };
     let levels = b.config.size("decoder_n_levels", 3)?;
     if levels.value != s.levels.value {

@@ -65,9 +65,17 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     }
     let table = Table { grid: image.map(|side| side / patch), objects: objects.value, features: s.hidden };
     let count = table.grid[0] * table.grid[1];
-    if count == 0 || 1 + count + objects.value > MAX_SIZE {
+    if count == 0 {
         let [height, width] = image;
-        return Err(b.config.error(format!("images of {height} x {width} are {count} patches of {patch} x {patch}")));
+        return Err(b.config.error(format!(
+            "images of {height} x {width} (`image_size`) are smaller than a patch of {patch} x {patch} (`patch_size`)"
+        )));
+    }
+    if 1 + count + objects.value > MAX_SIZE {
+        return Err(b.config.error(format!(
+            "{objects} and {count} patches (`image_size`, `patch_size`) are more tokens than {MAX_SIZE}; set them to those of \
+             the checkpoint"
+        )));
     }
     let has_middle = b.config.boolean("use_mid_position_embeddings", true)? && s.count.value > 1;
     if has_middle && image[0] * image[1] / (patch * patch) != count {

@@ -3,6 +3,8 @@
 //! [r, in] and `lora_B` [out, r]; other tensors among theirs come in place of the model's. With magnitudes [out] (DoRA, Liu et al.
 //! 2024, arXiv:2402.09353), each row of the sum is divided by its norm and multiplied by its magnitude.
 
+mod scale;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +12,8 @@ use std::sync::Arc;
 use planish_files::Kind;
 use planish_ir::weight::StoredRange;
 use planish_ir::{DType, Weight, WeightSource};
-use serde_json::{Map, Value};
+use scale::scale;
+use serde_json::Value;
 
 use super::config::{brief, is_off};
 use super::files::read_object;
@@ -155,10 +158,13 @@ impl Adapter {
                 if !DOWN.into_iter().any(is_changed) {
                     return Err(wrong("the layer has no narrow matrices beside its magnitudes"));
                 }
+            } else if half(MAGNITUDE).is_some() {
+                return Err(wrong(
+                    "it has magnitudes (DoRA), and `use_dora` of adapter_config.json is not true; set it",
+                ));
             } else if own.contains(".lora_") {
                 return Err(wrong(
-                    "it is none of lora_A, lora_B, lora_embedding_A and lora_embedding_B, which are supported, and of \
-                     lora_magnitude_vector of `use_dora`",
+                    "it is none of lora_A, lora_B, lora_embedding_A and lora_embedding_B, which are supported",
                 ));
             } else if !own.contains(ORIGINAL) {
                 let of_model = INSIDE.iter().fold(own.to_owned(), |own, part| own.replace(part, "."));
@@ -381,43 +387,4 @@ impl Checkpoint {
     pub(crate) fn task_of_adapters(&self) -> Option<Task> {
         self.adapters.iter().find_map(Adapter::task)
     }
-}
-
-/// The factor of the product of a module whose matrices have a rank.
-fn scale(config: &Map<String, Value>, module: &str, rank: usize) -> Result<f64, String> {
-    let number = |key: &str, default: f64| match config.get(key).filter(|value| !value.is_null()) {
-        None => Ok(default),
-        Some(value) => value.as_f64().ok_or_else(|| format!("`{key}` is {}, and no number", brief(value))),
-    };
-    let wanted = pattern(config, "rank_pattern", module)?.map_or_else(|| number("r", 8.0), Ok)?;
-    if wanted != rank as f64 {
-        return Err(format!("the matrices of `{module}` have the rank {rank}, and this file says {wanted}"));
-    }
-    let alpha = pattern(config, "alpha_pattern", module)?.map_or_else(|| number("lora_alpha", 8.0), Ok)?;
-    let is_root = config.get("use_rslora").is_some_and(|value| value == true);
-    Ok(alpha / if is_root { (rank as f64).sqrt() } else { rank as f64 })
-}
-
-/// The number that a table of patterns has for a module. The patterns are regular expressions of the end of its name, which are
-/// read where they have names and dots alone.
-fn pattern(config: &Map<String, Value>, key: &str, module: &str) -> Result<Option<f64>, String> {
-    for (name, value) in config.get(key).and_then(Value::as_object).into_iter().flatten() {
-        let own = name.strip_prefix('^').unwrap_or(name);
-        if !own.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
-            return Err(format!(
-                "`{key}` has the pattern \"{name}\": names of modules are supported, and no other patterns"
-            ));
-        }
-        let rest = module.strip_suffix(own);
-        let is_it = if own == name {
-            rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-        } else {
-            rest == Some("")
-        };
-        if is_it {
-            let number = value.as_f64().ok_or_else(|| format!("`{key}` of \"{name}\" is {}", brief(value)))?;
-            return Ok(Some(number));
-        }
-    }
-    Ok(None)
 }

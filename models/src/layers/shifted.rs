@@ -100,7 +100,7 @@ impl Windows {
 }
 
 /// The most pairs of tokens that have a number each.
-const MAX_PAIRS: usize = 1 << 26;
+const MAX_PAIRS: usize = 1 << 25;
 
 /// Refuses more pairs of tokens than are computed: those of some tokens with `others` each.
 pub(crate) fn check_pairs(b: &Builder<'_>, tokens: usize, others: usize) -> Result<(), ModelError> {

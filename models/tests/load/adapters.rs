@@ -181,11 +181,13 @@ fn magnitudes_that_do_not_fit_are_refused() {
     let short = with_magnitudes(MODULE, [64, 64], 63, &config);
     assert_says(&error(&[(short.path(), 1.0)]), &["with magnitudes [63]", MODULE]);
     let unsaid = with_magnitudes(MODULE, [64, 64], 64, &json!({}));
-    assert_says(&error(&[(unsaid.path(), 1.0)]), &["lora_magnitude_vector of `use_dora`"]);
+    assert_says(
+        &error(&[(unsaid.path(), 1.0)]),
+        &["lora_magnitude_vector", "`use_dora` of adapter_config.json is not true"],
+    );
     let name = format!("{MODULE}.lora_magnitude_vector");
-    let alone = adapter(config, &[("model.layers.1.self_attn.q_proj", 64, 64, 2)], &[(&name, &[64])]);
-    let said = error(&[(alone.path(), 1.0)]);
-    assert!(said.contains("no narrow matrices") || said.contains("has no lora_magnitude_vector"), "{said}");
+    let alone = adapter(config, &[], &[(&name, &[64])]);
+    assert_says(&error(&[(alone.path(), 1.0)]), &[&name, "no narrow matrices beside its magnitudes"]);
 }
 
 #[test]

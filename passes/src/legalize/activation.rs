@@ -55,7 +55,7 @@ fn step(graph: &mut Rewriter<'_>, node: NodeId, keep_gelu: bool, clips: bool) ->
             lowering.binary(BinaryKind::Mul, x, gate)?
         }
         Op::Gelu(Gelu { x, form }) if !keep_gelu => gelu(&mut lowering, x, form)?,
-        op => match clipped(lowering.graph, &op).filter(|_| clips) {
+        op => match clipped(lowering.graph, &op, like).filter(|_| clips) {
             Some((x, bounds)) => {
                 let ty = lowering.graph.ty(x).clone();
                 let [low, high] = bounds.map(|bound| Some(lowering.scalar(x, bound)));
@@ -73,8 +73,8 @@ fn step(graph: &mut Rewriter<'_>, node: NodeId, keep_gelu: bool, clips: bool) ->
     Ok(Step::Replace(vec![value]))
 }
 
-/// What `min(max(x, low), high)` limits, and the bounds, of which none may be NaN.
-fn clipped(graph: &Graph, op: &Op) -> Option<(ValueId, [f64; 2])> {
+/// What `min(max(x, low), high)`, whose result is `like`, limits, and the bounds, of which none may be NaN.
+fn clipped(graph: &Graph, op: &Op, like: ValueId) -> Option<(ValueId, [f64; 2])> {
     let bound = |op: &Op, wanted: BinaryKind| match op {
         Op::Binary(Binary { kind, a, b }) if *kind == wanted => {
             graph.number(*b).map(|bound| (*a, bound)).or_else(|| Some((*b, graph.number(*a)?)))
@@ -83,7 +83,9 @@ fn clipped(graph: &Graph, op: &Op) -> Option<(ValueId, [f64; 2])> {
     };
     let (inner, high) = bound(op, BinaryKind::Min)?;
     let (x, low) = bound(&graph.producer(inner)?.op, BinaryKind::Max)?;
-    (low <= high && graph.ty(x).dtype == DType::F32 && graph.ty(x) == graph.ty(inner)).then_some((x, [low, high]))
+    // Bounds of more dimensions give the result these.
+    let keeps_type = [inner, like].iter().all(|value| graph.ty(*value) == graph.ty(x));
+    (low <= high && graph.ty(x).dtype == DType::F32 && keeps_type).then_some((x, [low, high]))
 }
 
 /// The two formulas of [`GeluForm`], step by step.

@@ -25,6 +25,8 @@ pub struct Processor {
     /// Whether channels go from blue to red.
     is_bgr: bool,
     padding: Padding,
+    /// Whether models take a mask of the padding.
+    masks: bool,
     /// The side of patches, and how many there are of each picture, where patches are the input.
     patch: Option<[usize; 2]>,
 }
@@ -67,6 +69,12 @@ pub struct Prepared {
 }
 
 impl Processor {
+    /// Whether models take a mask of the padding that it puts around pictures.
+    #[must_use]
+    pub fn masks_padding(&self) -> bool {
+        self.masks
+    }
+
     /// The inputs of a batch of pictures. It is computed by all threads.
     ///
     /// # Errors

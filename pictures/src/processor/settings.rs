@@ -94,6 +94,7 @@ impl Processor {
             normalize: if does("do_normalize", ty.normalizes)? { Some([mean, deviation]) } else { None },
             is_bgr: ty.flips && does("do_flip_channel_order", true)?,
             padding: if pads { s.padding(ty)? } else { Padding::None },
+            masks: ty.has_mask,
             patch: match ty.own {
                 Own::Patches => Some([s.side("patch_size", 16)?, s.side("max_num_patches", 256)?]),
                 _ => None,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::super::resnet;
 use crate::ModelError;
 use crate::accept;
-use crate::checkpoint::config::{Config, Size, brief};
+use crate::checkpoint::config::{Config, Size, brief, is_off};
 use crate::checkpoint::config_keys::IRRELEVANT;
 use crate::layers::builder::Builder;
 use crate::layers::convolution;
@@ -31,6 +31,9 @@ const TIMM_KEYS: &[&str] = &[
     "use_pretrained_backbone",
     "use_timm_backbone",
 ];
+
+/// Settings of a backbone of timm.
+const KWARGS: &str = "backbone_kwargs";
 
 /// What the names of its tensors begin with.
 const PATH: &str = "backbone.conv_encoder.model.";
@@ -62,6 +65,9 @@ pub(super) fn maps(b: &mut Builder<'_>) -> Result<Vec<(ValueId, Size)>, ModelErr
             if dilates {
                 return Err(whole.error("`dilation` is true, which a backbone of timm honours and no other one"));
             }
+            if let Some(kwargs) = whole.get(KWARGS).filter(|value| !is_off(value)) {
+                return Err(whole.error(format!("`{KWARGS}` is {}, which is for a backbone of timm", brief(kwargs))));
+            }
             let section = accept::section(whole, &["backbone_config"], &resnet::ARCHITECTURE)?;
             let settings = resnet::Settings::read(&section)?;
             let taken = stages(&section, settings.hidden.len())?;
@@ -84,13 +90,14 @@ pub(super) fn maps(b: &mut Builder<'_>) -> Result<Vec<(ValueId, Size)>, ModelErr
 
 /// A backbone of timm by the keys of the model.
 fn of_timm(whole: &Config<'_>, dilates: bool) -> Result<(resnet::Settings, Vec<usize>), ModelError> {
-    const KEY: &str = "backbone_kwargs";
+    let mut dilates = dilates;
     let name = whole.text("backbone", "resnet50")?;
     let mut channels = whole.size("num_channels", 3)?;
     let mut taken = vec![1, 2, 3, 4];
-    if whole.get(KEY).and_then(Value::as_object).is_some_and(|own| !own.is_empty()) {
-        let section = whole.section(&[KEY])?;
+    if whole.get(KWARGS).is_some_and(|own| !is_off(own)) {
+        let section = whole.section(&[KWARGS])?;
         check_keys(&section)?;
+        dilates = dilation(&section)?.unwrap_or(dilates);
         channels = section.given_size(&["in_chans"])?.or(section.given_size(&["num_channels"])?).unwrap_or(channels);
         taken = stages_of_timm(&section)?;
         whole.take_over(&section);
@@ -106,13 +113,18 @@ fn of_timm_section(whole: &Config<'_>, section: &Config<'_>) -> Result<(resnet::
         Some(channels) => channels,
         None => whole.size("num_channels", 3)?,
     };
-    let dilates = match section.get("output_stride") {
-        None => false,
-        Some(stride) if stride.as_u64() == Some(DILATED) => true,
-        Some(stride) if stride.as_u64() == Some(2 * DILATED) => false,
-        Some(stride) => return Err(section.unexpected("output_stride", stride, "16 or 32")),
-    };
+    let dilates = dilation(section)?.unwrap_or(false);
     Ok((resnet::Settings::timm(section, name, channels, dilates)?, stages_of_timm(section)?))
+}
+
+/// Whether the last stage takes each second element, where the settings say so.
+fn dilation(section: &Config<'_>) -> Result<Option<bool>, ModelError> {
+    let Some(stride) = section.get("output_stride") else { return Ok(None) };
+    match stride.as_u64() {
+        Some(DILATED) => Ok(Some(true)),
+        Some(stride) if stride == 2 * DILATED => Ok(Some(false)),
+        _ => Err(section.unexpected("output_stride", stride, "16 or 32")),
+    }
 }
 
 /// Refuses settings of timm that are not known: any may change what is computed.
