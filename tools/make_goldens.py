@@ -4,10 +4,10 @@
     make_goldens.py OUT [NAME...]
 
 OUT/NAME gets config.json, generation_config.json, model.safetensors and io.safetensors, as
-fixtures/goldens/README.md describes. Needs torch, transformers==5.23.0 (5.24.0 for STATES, IMAGES and llama4) and safetensors. The same
+fixtures/goldens/README.md describes. Needs torch, transformers==5.23.0 (5.24.0 for STATES, IMAGES, POINTS and llama4) and safetensors. The same
 versions give the same bytes: seeds are fixed.
 
-To add a case, add a line to DECODERS, STATES, SEQ2SEQ, LABELS or IMAGES.
+Without names it writes all but those of POINTS. To add a case, add a line to DECODERS, STATES, SEQ2SEQ, LABELS, IMAGES or POINTS.
 """
 
 import argparse
@@ -188,7 +188,7 @@ LABELS = {
 
 # How far matrices are drawn from what they start from, where they would give one token again and again.
 SPREAD = {
-    "depth-anything": 0.18, "dpt": 0.25, "vitpose": 0.2, "gemma": 0.3, "gemma2": 0.05, "llama-dynamic": 0.2, "llama-yarn": 0.2, "phi3-longrope": 0.2, "qwen3": 0.2,
+    "depth-anything": 0.18, "dpt": 0.25, "vitpose": 0.2, "sam": 0.3, "gemma": 0.3, "gemma2": 0.05, "llama-dynamic": 0.2, "llama-yarn": 0.2, "phi3-longrope": 0.2, "qwen3": 0.2,
     "gpt-neox": 0.2, "gpt-neox-sequential": 0.3, "opt": 0.2, "opt-350m-like": 0.2, "marian": 0.3, "t5-gated-untied": 0.2,
     "glm4-moe": 0.2, "dots1": 0.2, "ernie4-5-moe": 0.2, "llama4": 0.2, "flex-olmo": 0.2, "hunyuan-moe": 0.2, "bart-classify": 0.3, "bert-choice": 0.3,
 } | dict.fromkeys(STATES, 0.2) | {"qwen3-5": 0.1, "qwen3-5-moe": 0.1, "qwen3-next": 0.1}
@@ -210,6 +210,20 @@ IMAGES = {
         "backbone_config": PATCHES | {"model_type": "vitpose_backbone", "mlp_ratio": 2, "image_size": [24, 18], "patch_size": [6, 6], "out_indices": [3]},
         "use_simple_decoder": True, "scale_factor": 3, "num_labels": 5,
     }, (24, 18)),
+}
+
+# Models of images and points in them, in two parts: they lie in fixtures/, beside the goldens. name -> (class of the model, keys of the
+# configuration)
+POINTS = {
+    # Windows of 3 by 3 patches, which do not divide a grid of 4 by 4; the second layer attends to all of it.
+    "sam": ("SamModel", {
+        "vision_config": {
+            "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "image_size": 24, "patch_size": 6, "window_size": 3,
+            "global_attn_indexes": [1], "mlp_ratio": 2.0, "output_channels": 16, "num_pos_feats": 8,
+        },
+        "prompt_encoder_config": {"hidden_size": 16, "image_size": 24, "patch_size": 6, "mask_input_channels": 4},
+        "mask_decoder_config": {"hidden_size": 16, "num_attention_heads": 2, "mlp_dim": 20, "iou_head_hidden_dim": 12},
+    }),
 }
 
 LENGTH, NEW, PROMPT = 9, 12, 9
@@ -375,9 +389,24 @@ def images_io(model, sides: tuple[int, int]) -> dict:
     return {"in.pixel_values": pixels} | {f"out.{name}": out[name] for name in names}
 
 
+def points_io(model) -> dict:
+    """Two images of random pixels, and for each two prompts of four points, of which each has another label."""
+    size = model.config.vision_config.image_size
+    pixels = torch.randn(2, 3, size, size).float().double()
+    points = (torch.rand(2, 2, 4, 2) * size).float().double()
+    labels = torch.tensor([1, 0, -1, -10]).expand(2, 2, 4)
+    encoded = model.vision_encoder(pixels).last_hidden_state
+    out = model(image_embeddings=encoded, input_points=points, input_labels=labels)
+    return {
+        "in.pixel_values": pixels, "in.input_points": points, "in.input_labels": labels, "out.image_embeddings": encoded,
+        "out.image_positional_embeddings": model.get_image_wide_positional_embeddings().repeat(2, 1, 1, 1),
+        "out.iou_scores": out.iou_scores, "out.pred_masks": out.pred_masks,
+    }
+
+
 def write(name: str, folder: Path) -> None:
     decoder = name in DECODERS
-    kind, keys, *sides = (DECODERS | STATES | SEQ2SEQ | LABELS | IMAGES)[name]
+    kind, keys, *sides = (DECODERS | STATES | SEQ2SEQ | LABELS | IMAGES | POINTS)[name]
     model = build(name, kind, TINY | keys if decoder else keys)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -387,6 +416,7 @@ def write(name: str, folder: Path) -> None:
     torch.set_default_dtype(torch.float64)
     with torch.no_grad():
         make = decoder_io if decoder else states_io if name in STATES else labels_io if name in LABELS else seq2seq_io
+        make = points_io if name in POINTS else make
         io = images_io(model, *sides) if name in IMAGES else make(model)
     torch.set_default_dtype(torch.float32)
     save_file({key: (value.float() if value.is_floating_point() else value).contiguous() for key, value in io.items()}, folder / "io.safetensors")

@@ -63,8 +63,9 @@ pub(crate) fn section<'a>(
     architecture: &Architecture,
 ) -> Result<Config<'a>, ModelError> {
     let config = whole.section(keys)?;
+    // Older versions of transformers wrote an empty text.
     let kind = config.text("model_type", architecture.model_type)?;
-    if kind != architecture.model_type {
+    if !kind.is_empty() && kind != architecture.model_type {
         let only = architecture.model_type;
         return Err(
             config.error(format!("`model_type` is \"{kind}\", only \"{only}\" is supported in this type of model"))

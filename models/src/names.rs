@@ -15,6 +15,8 @@ const PARTS: &[Named<PartRole>] = &[
     ("encoder_model", PartRole::Encoder),
     ("decoder_model", PartRole::FirstStep),
     ("decoder_with_past_model", PartRole::NextStep),
+    ("vision_encoder", PartRole::VisionEncoder),
+    ("prompt_encoder_mask_decoder", PartRole::MaskDecoder),
 ];
 
 /// The name of a part's file without the ending; absent where no model here has such a part.
@@ -39,6 +41,17 @@ pub(crate) const POSITION_IDS: Named<InputRole> = ("position_ids", InputRole::Po
 pub(crate) const BOXES: Named<InputRole> = ("bbox", InputRole::Boxes);
 pub(crate) const PIXELS: Named<InputRole> = ("pixel_values", InputRole::Pixels);
 
+pub(crate) const POINT_PLACES: Named<InputRole> = ("input_points", InputRole::Points);
+pub(crate) const POINT_LABELS: Named<InputRole> = ("input_labels", InputRole::PointLabels);
+
+/// What the vision encoder gives, and the mask decoder takes.
+pub(crate) const IMAGE_STATES: (Named<InputRole>, Named<OutputRole>) =
+    (("image_embeddings", InputRole::ImageStates), ("image_embeddings", OutputRole::ImageStates));
+pub(crate) const IMAGE_POSITIONS: (Named<InputRole>, Named<OutputRole>) = (
+    ("image_positional_embeddings", InputRole::ImagePositions),
+    ("image_positional_embeddings", OutputRole::ImagePositions),
+);
+
 pub(crate) const LOGITS: Named<OutputRole> = ("logits", OutputRole::Logits);
 pub(crate) const START_LOGITS: Named<OutputRole> = ("start_logits", OutputRole::StartLogits);
 pub(crate) const END_LOGITS: Named<OutputRole> = ("end_logits", OutputRole::EndLogits);
@@ -46,6 +59,7 @@ pub(crate) const HIDDEN: Named<OutputRole> = ("last_hidden_state", OutputRole::H
 pub(crate) const POOLED: Named<OutputRole> = ("pooler_output", OutputRole::Pooled);
 pub(crate) const PRED_BOXES: Named<OutputRole> = ("pred_boxes", OutputRole::Boxes);
 pub(crate) const PRED_MASKS: Named<OutputRole> = ("pred_masks", OutputRole::Masks);
+pub(crate) const IOU_SCORES: Named<OutputRole> = ("iou_scores", OutputRole::MaskScores);
 pub(crate) const DEPTH: Named<OutputRole> = ("predicted_depth", OutputRole::Depth);
 pub(crate) const HEATMAPS: Named<OutputRole> = ("heatmaps", OutputRole::Heatmaps);
 pub(crate) const TOKENS: Named<OutputRole> = ("token_embeddings", OutputRole::TokenEmbeddings);
@@ -71,6 +85,9 @@ pub(crate) const HEIGHT: &str = "height";
 pub(crate) const WIDTH: &str = "width";
 /// Texts of which one is chosen.
 pub(crate) const CHOICES: &str = "num_choices";
+/// Prompts for each image, and the points of a prompt.
+pub(crate) const PROMPTS: &str = "point_batch_size";
+pub(crate) const POINTS: &str = "nb_points_per_image";
 /// Positions of a cache.
 pub(crate) const PAST: &str = "past_sequence_length";
 /// Positions of a cache and the new ones, where no input has those of the cache alone.
@@ -89,6 +106,8 @@ const SYMBOLS: &[Named<SymbolRole>] = &[
     (HEIGHT, SymbolRole::Height),
     (WIDTH, SymbolRole::Width),
     (CHOICES, SymbolRole::Choices),
+    (PROMPTS, SymbolRole::Prompts),
+    (POINTS, SymbolRole::Points),
     (PAST, SymbolRole::Past),
     (TOTAL, SymbolRole::PastAndTokens),
     (ENCODER_SEQUENCE, SymbolRole::EncoderTokens),
@@ -227,6 +246,9 @@ pub fn output(role: OutputRole) -> Option<&'static str> {
         SPARSE,
         PRED_BOXES,
         PRED_MASKS,
+        IOU_SCORES,
+        IMAGE_STATES.1,
+        IMAGE_POSITIONS.1,
         DEPTH,
         HEATMAPS,
     ];
@@ -236,7 +258,20 @@ pub fn output(role: OutputRole) -> Option<&'static str> {
 /// What the input of a role is called; absent where no model here has one.
 #[must_use]
 pub fn input(role: InputRole) -> Option<&'static str> {
-    let all = [INPUT_IDS, ATTENTION_MASK, ENCODER_MASK, ENCODER_STATES, TOKEN_TYPES, POSITION_IDS, BOXES, PIXELS];
+    let all = [
+        INPUT_IDS,
+        ATTENTION_MASK,
+        ENCODER_MASK,
+        ENCODER_STATES,
+        TOKEN_TYPES,
+        POSITION_IDS,
+        BOXES,
+        PIXELS,
+        POINT_PLACES,
+        POINT_LABELS,
+        IMAGE_STATES.0,
+        IMAGE_POSITIONS.0,
+    ];
     all.iter().find(|(_, other)| *other == role).map(|(name, _)| *name)
 }
 

@@ -37,7 +37,9 @@ macro_rules! tasks {
 tasks! {
     /// `last_hidden_state` [batch_size, sequence_length, hidden], and `pooler_output`
     /// [batch_size, hidden] where the checkpoint has a pooler. Of images and texts what `zero-shot-image-classification` has.
-    FeatureExtraction = "feature-extraction", synonyms ["default"],
+    /// Of images and points in them `iou_scores` [batch_size, point_batch_size, masks] and `pred_masks` [batch_size, point_batch_size,
+    /// masks, height, width].
+    FeatureExtraction = "feature-extraction", synonyms ["default", "mask-generation"],
         // The discriminator, whose head has no task.
         classes ["Model", "ModelWithProjection", "ElectraForPreTraining"];
     /// What the modules of a sentence model give: `token_embeddings` [batch_size, sequence_length, features] and

@@ -210,6 +210,22 @@ fn encoder_decoder_agrees(model: &Path, io: &Path, options: &CompileOptions) {
     }
 }
 
+/// The same of a model of images and points in them: the vision encoder, and the mask decoder with what that gives.
+#[track_caller]
+fn masks_agree(model: &Path, io: &Path, options: &CompileOptions) {
+    let folder = scratch();
+    let compiled = compiled(model, &folder.path().join("out"), options);
+    let names: Vec<&str> = compiled.source.parts.iter().map(|part| part.name).collect();
+    assert_eq!(names, ["vision_encoder", "prompt_encoder_mask_decoder"]);
+    let [mut encoder, mut decoder] = <[Pair<'_>; 2]>::try_from(Pair::all(&compiled, options)).ok().unwrap();
+    let [(pixels, mut prompts), (image, masks)] = ["in.", "out."].map(|prefix| {
+        numbered(io, prefix).into_iter().partition(|(name, _)| name == "pixel_values" || name.contains("embeddings"))
+    });
+    assert_eq!([&pixels, &prompts, &image, &masks].map(Named::len), [1, 2, 2, 2]);
+    prompts.extend(encoder.agree(&pixels, &image));
+    decoder.agree(&prompts, &masks);
+}
+
 fn everywhere(name: &str, agrees: fn(&Path, &Path, &CompileOptions)) {
     let (model, io) = (golden(name), golden(name).join("io.safetensors"));
     for target in ONNX_TARGETS {
@@ -283,6 +299,12 @@ shards!(
     shard_14 = 14,
     shard_15 = 15
 );
+
+#[test]
+fn sam() {
+    let folder = repository().join("fixtures/sam");
+    ONNX_TARGETS.iter().for_each(|&target| masks_agree(&folder, &folder.join("io.safetensors"), &options(target)));
+}
 
 /// A trained model: `make deps` fetches it.
 #[test]

@@ -24,7 +24,7 @@ use crate::positions::{Pair, Positions, TextNames};
 /// Whether a model predicts by the outputs of a part.
 fn predicts(role: PartRole) -> bool {
     match role {
-        PartRole::Model | PartRole::FirstStep | PartRole::NextStep => true,
+        PartRole::Model | PartRole::FirstStep | PartRole::NextStep | PartRole::MaskDecoder => true,
         PartRole::Encoder | PartRole::Embedder | PartRole::VisionEncoder | PartRole::AudioEncoder => false,
     }
 }

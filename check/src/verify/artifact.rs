@@ -203,6 +203,7 @@ pub fn input_specs(ports: &[Port], part: &PartManifest, pad: Option<i64>) -> Res
         let values = match (input.role, input.end) {
             (InputRole::Mask | InputRole::EncoderMask, _) => Values::Mask,
             (InputRole::Positions, _) => Values::Positions,
+            (InputRole::PointLabels, _) => Values::PointLabels,
             (InputRole::TokenTypes, Some(count)) => Values::Segments { count },
             (_, Some(end)) => Values::Ids { range: 0..end, pad },
             (_, None) => Values::Noise,

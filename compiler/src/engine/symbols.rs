@@ -64,7 +64,9 @@ impl<'a> PartSymbols<'a> {
                 None => Role::Other,
             },
             SymbolRole::Choices => Role::Choices,
-            SymbolRole::Channels
+            SymbolRole::Prompts
+            | SymbolRole::Points
+            | SymbolRole::Channels
             | SymbolRole::Height
             | SymbolRole::Width
             | SymbolRole::Samples

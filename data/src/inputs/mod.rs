@@ -92,6 +92,8 @@ pub enum Values {
         /// The places that sides have.
         range: Range<i64>,
     },
+    /// What points are, as [`InputRole::PointLabels`] has it.
+    PointLabels,
     /// Real numbers drawn evenly from -1 to 1; for booleans and integers 0 or 1; for texts words, as bytes in one
     /// dimension more.
     Noise,
@@ -181,6 +183,7 @@ pub fn specs(ports: &[Port], ids: &BTreeMap<String, Values>, of: PartInterface) 
             (Some(values), _) => values.clone(),
             (None, role) if role.is_mask() => Values::Mask,
             (None, InputRole::Positions) => Values::Positions,
+            (None, InputRole::PointLabels) => Values::PointLabels,
             (None, InputRole::TokenTypes) => Values::Segments { count: 1 },
             (None, _) if port.ty.dtype.is_integer() => return Err(InputError::NoRange { input: port.name.clone() }),
             (None, _) => Values::Noise,
@@ -316,6 +319,7 @@ fn fill(
             }
             sides
         }
+        Values::PointLabels => integers(&mut |_| random.choice([1, 0, -1, -10]).unwrap_or(1)),
         Values::Segments { count } => integers(&mut |at| {
             let tokens = tokens(at);
             let second = at % width >= tokens.start + tokens.len().div_ceil(2);

@@ -7,12 +7,15 @@ use super::{InputError, InputSpec, LETTERS, MAX_BYTES};
 /// The number of texts of which one is chosen, as in SWAG (Zellers et al. 2018, arXiv:1808.05326).
 const CHOICES: usize = 4;
 
+/// The number of prompts for each image.
+const PROMPTS: usize = 2;
+
 /// The sizes of dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sizes {
     /// Rows.
     pub batch: usize,
-    /// Tokens in a row.
+    /// Tokens in a row, or points of a prompt.
     pub sequence: usize,
     /// What other open dimensions of tensors of four dimensions and more are, as the sides of images; what to do
     /// is an error where this is absent.
@@ -81,6 +84,8 @@ fn is_new(role: SymbolRole) -> bool {
         | SymbolRole::Past
         | SymbolRole::PastAndTokens
         | SymbolRole::Choices
+        | SymbolRole::Prompts
+        | SymbolRole::Points
         | SymbolRole::Channels
         | SymbolRole::Height
         | SymbolRole::Width
@@ -137,7 +142,9 @@ fn bound<'a>(symbols: impl Iterator<Item = (&'a Symbol, SymbolRole)>, sizes: Siz
         SymbolRole::Tokens | SymbolRole::EncoderTokens | SymbolRole::Samples | SymbolRole::Frames => {
             Some(sizes.sequence)
         }
+        SymbolRole::Points => Some(sizes.sequence),
         SymbolRole::Choices => Some(CHOICES),
+        SymbolRole::Prompts => Some(PROMPTS),
         // Of colours there are three.
         SymbolRole::Channels => sizes.side.map(|_| 3),
         SymbolRole::Height | SymbolRole::Width | SymbolRole::Other => sizes.side.filter(|_| is_plain(symbol)),

@@ -19,6 +19,8 @@ fn fed(part: PartRole, output: OutputRole) -> Option<InputRole> {
         OutputRole::HiddenStates if matches!(part, PartRole::Encoder | PartRole::AudioEncoder) => {
             Some(InputRole::EncoderStates)
         }
+        OutputRole::ImageStates => Some(InputRole::ImageStates),
+        OutputRole::ImagePositions => Some(InputRole::ImagePositions),
         OutputRole::HiddenStates
         | OutputRole::Logits
         | OutputRole::StartLogits
@@ -30,6 +32,7 @@ fn fed(part: PartRole, output: OutputRole) -> Option<InputRole> {
         | OutputRole::Scores
         | OutputRole::Boxes
         | OutputRole::Masks
+        | OutputRole::MaskScores
         | OutputRole::LogitsPerImage
         | OutputRole::LogitsPerText
         | OutputRole::TextEmbedding

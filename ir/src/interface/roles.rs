@@ -69,6 +69,8 @@ roles! {
     VisionEncoder = "vision-encoder",
     /// Makes vectors of sound.
     AudioEncoder = "audio-encoder",
+    /// Makes masks of points in an image that the vision encoder has read.
+    MaskDecoder = "mask-decoder",
     ;
     /// The whole model.
     Model = "model"
@@ -105,6 +107,14 @@ roles! {
     Embeddings = "embeddings",
     /// What the encoder gives: floats [rows, encoder tokens, features].
     EncoderStates = "encoder-states",
+    /// Points in an image, x and y in pixels: floats [rows, prompts, points, 2].
+    Points = "points",
+    /// What points are: 1 of an object, 0 of the background, -1 of nothing, -10 padding: integers [rows, prompts, points].
+    PointLabels = "point-labels",
+    /// What the vision encoder gives of the places of an image: floats [rows, features, height, width].
+    ImageStates = "image-states",
+    /// The positions of these places: floats [rows, features, height, width].
+    ImagePositions = "image-positions",
     /// Whether a graph of both steps takes the one after a cache: a boolean.
     UseCache = "use-cache",
     ;
@@ -143,8 +153,15 @@ roles! {
     Heatmaps = "heatmaps",
     /// Boxes of found objects: floats [rows, objects, 4].
     Boxes = "boxes",
-    /// Scores of the places of found objects before a sigmoid: floats [rows, objects, height, width].
+    /// Scores of the places of found objects before a sigmoid: floats [rows, objects, height, width], or of masks of prompts
+    /// [rows, prompts, masks, height, width].
     Masks = "masks",
+    /// How well each mask is expected to fit: floats [rows, prompts, masks].
+    MaskScores = "mask-scores",
+    /// What the vision encoder gives of the places of an image: floats [rows, features, height, width].
+    ImageStates = "image-states",
+    /// The positions of these places: floats [rows, features, height, width].
+    ImagePositions = "image-positions",
     /// Scores of each image for each text: floats [images, texts].
     LogitsPerImage = "logits-per-image",
     /// Scores of each text for each image: floats [texts, images].
@@ -175,6 +192,10 @@ roles! {
     EncoderTokens = "encoder-tokens",
     /// Texts of a row, of which one is chosen.
     Choices = "choices",
+    /// Prompts for an image.
+    Prompts = "prompts",
+    /// Points of a prompt.
+    Points = "points",
     /// Colours of an image.
     Channels = "channels",
     /// Rows of pixels.

@@ -125,6 +125,7 @@ pub(crate) mod resnet;
 pub(crate) mod roberta;
 pub(crate) mod roformer;
 pub(crate) mod rt_detr;
+pub(crate) mod sam;
 pub(crate) mod seed_oss;
 pub(crate) mod segformer;
 pub(crate) mod siglip;
@@ -290,6 +291,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     roformer::ARCHITECTURE,
     rt_detr::ARCHITECTURE,
     rt_detr::V2,
+    sam::ARCHITECTURE,
     seed_oss::ARCHITECTURE,
     segformer::ARCHITECTURE,
     siglip::ARCHITECTURE,

@@ -112,6 +112,11 @@ impl<'a> Builder<'a> {
         self.add_input(name, role, DType::I64, dims)
     }
 
+    /// An input of integers that index nothing.
+    pub(crate) fn integers(&mut self, (name, role): Named<InputRole>, dims: impl IntoIterator<Item = Dim>) -> ValueId {
+        self.add_input(name, role, DType::I64, dims)
+    }
+
     /// An input of 32 bit floats.
     pub(crate) fn floats(&mut self, name: &str, role: InputRole, dims: impl IntoIterator<Item = Dim>) -> ValueId {
         self.add_input(name, role, DType::F32, dims)

@@ -136,7 +136,7 @@ impl Neck {
         let (size, resize) = (self.sizes[at], format!("{path}.resize"));
         let sides = patches.sides.clone();
         let projected =
-            transposed::pointwise(b, patches.layers[at], &format!("{path}.projection"), [size, patches.hidden])?;
+            transposed::pointwise(b, patches.layers[at], &format!("{path}.projection"), [size, patches.hidden], true)?;
         match self.factors[at] {
             Factor::Up(factor) => transposed::spread(b, projected, sides, &resize, [size, size], factor),
             Factor::Same => convolution::map(b, projected, sides, size, &resize),

@@ -8,17 +8,18 @@ use crate::checkpoint::config::Size;
 use crate::layers::builder::Builder;
 use crate::layers::convolution::{Window, affine, dim, dims, filters, foreign};
 
-/// `torch.nn.Conv2d` of [out, in] channels with one place in its window, of places that are tokens.
+/// `torch.nn.Conv2d` of [out, in] channels with one place in its window, with or without bias, of places that are tokens.
 pub(crate) fn pointwise(
     b: &mut Builder<'_>,
     x: ValueId,
     module: &str,
     [out, inner]: [Size; 2],
+    bias: bool,
 ) -> Result<ValueId, ModelError> {
     let weight = b.weight(&[&format!("{module}.weight")], &filters([out, inner], Window::patches(1), 1))?;
     let weight = b.reshape(weight, [dim(out), dim(inner)], &format!("{module}.matrix"))?;
-    let bias = b.weight(&[&format!("{module}.bias")], &[out])?;
-    b.emit(Linear::new(x, weight, Some(bias)), module)
+    let bias = if bias { Some(b.weight(&[&format!("{module}.bias")], &[out])?) } else { None };
+    b.emit(Linear::new(x, weight, bias), module)
 }
 
 /// `torch.nn.ConvTranspose2d` of [out, in] channels whose windows lie side by side, of places that are tokens: a feature map

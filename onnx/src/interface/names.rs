@@ -10,6 +10,7 @@ pub(super) const PARTS: &[(&str, PartRole)] = &[
     ("decoder_with_past_model", PartRole::NextStep),
     ("embed_tokens", PartRole::Embedder),
     ("vision_encoder", PartRole::VisionEncoder),
+    ("prompt_encoder_mask_decoder", PartRole::MaskDecoder),
     ("audio_encoder", PartRole::AudioEncoder),
     ("encoder", PartRole::Encoder),
     ("embedding", PartRole::Embedder),
@@ -34,6 +35,10 @@ pub(super) const INPUTS: &[(&str, InputRole)] = &[
     ("audio_features", InputRole::Features),
     ("inputs_embeds", InputRole::Embeddings),
     ("encoder_hidden_states", InputRole::EncoderStates),
+    ("input_points", InputRole::Points),
+    ("input_labels", InputRole::PointLabels),
+    ("image_embeddings", InputRole::ImageStates),
+    ("image_positional_embeddings", InputRole::ImagePositions),
     ("use_cache_branch", InputRole::UseCache),
 ];
 
@@ -62,6 +67,9 @@ pub(super) const OUTPUTS: &[(&str, OutputRole)] = &[
     ("scores", OutputRole::Scores),
     ("pred_boxes", OutputRole::Boxes),
     ("pred_masks", OutputRole::Masks),
+    ("iou_scores", OutputRole::MaskScores),
+    ("image_embeddings", OutputRole::ImageStates),
+    ("image_positional_embeddings", OutputRole::ImagePositions),
     ("logits_per_image", OutputRole::LogitsPerImage),
     ("logits_per_text", OutputRole::LogitsPerText),
     ("text_embeds", OutputRole::TextEmbedding),

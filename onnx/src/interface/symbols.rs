@@ -26,6 +26,8 @@ pub fn names_rows(symbol: &str) -> bool {
 /// What a symbol counts by its name, where that says it.
 fn by_name(symbol: &str) -> Option<SymbolRole> {
     match symbol {
+        "point_batch_size" => Some(SymbolRole::Prompts),
+        "nb_points_per_image" => Some(SymbolRole::Points),
         _ if names_rows(symbol) => Some(SymbolRole::Rows),
         _ if symbol.contains("choice") => Some(SymbolRole::Choices),
         _ if symbol.contains("past") => Some(SymbolRole::Past),
@@ -88,6 +90,8 @@ fn rank(role: SymbolRole) -> u8 {
         | SymbolRole::PastAndTokens
         | SymbolRole::EncoderTokens
         | SymbolRole::Choices
+        | SymbolRole::Prompts
+        | SymbolRole::Points
         | SymbolRole::Channels
         | SymbolRole::Height
         | SymbolRole::Width
