@@ -83,7 +83,7 @@ impl Head {
         let (folder, task) = (artifact.folder.display(), artifact.manifest.task);
         let [part] = artifact.manifest.parts.as_slice() else {
             bail!(Unfit(format!(
-                "{folder} has an encoder and decoders, which generate text: planish generate {folder}"
+                "{folder} has several parts: `planish run` runs them, and `planish generate` those that generate text"
             )))
         };
         let of = |role: OutputRole| part.outputs.iter().find(|output| output.role == role);
