@@ -41,9 +41,13 @@ pub use batches::{Batch, Batches, RowInfo};
 pub use compared::ComparedTexts;
 pub use described::described;
 pub use pictures::{NamedInputs, picture_inputs};
-use pictures::{PictureFiles, PictureInputs, PictureSource, Pictures, no_texts, takes_pictures};
+use pictures::{
+    PictureFiles, PictureInputs, PictureSource, Pictures, has_pictures_of_any_size, no_texts, takes_pictures,
+};
 pub use pieces::Span;
-pub use planish_pictures::{FILES as PICTURE_SETTINGS, Processor, fit as fit_pictures, is_picture};
+pub use planish_pictures::{
+    FILES as PICTURE_SETTINGS, Filter, InGraph, Processor, ResizedTo, fit as fit_pictures, is_picture,
+};
 use tensors::TensorFiles;
 pub use tensors::{is_tensors, read_inputs};
 use texts::FIELD;
@@ -309,7 +313,7 @@ impl Dataset {
         let batch = options.batch.map(NonZeroUsize::get).or(fixed_batch(&wanted));
         let batch = match reader {
             Reader::Files(_) => 1,
-            _ => batch.unwrap_or(if one { 1 } else { BATCH }),
+            _ => batch.unwrap_or(if one || has_pictures_of_any_size(&wanted) { 1 } else { BATCH }),
         };
         let longest = model.max_positions.filter(|_| !options.is_windowed);
         Ok(Batches::new(self, reader, (wanted, chain, longest), batch, options))

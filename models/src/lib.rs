@@ -33,7 +33,10 @@ pub use checkpoint::companions::{TRANSFORMER_SETTINGS, companions, is_companion}
 pub use checkpoint::safetensors::{MAX_HEADER_BYTES, StoredTensor, WeightFile};
 pub use checkpoint::{Checkpoint, SourceFile};
 pub use error::ModelError;
-pub use load::{IdRange, ImageSize, LatentCache, LengthDependence, LoadOptions, Loaded, NotAnImageSize, Part, load};
+pub use layers::pictures::{Interpolation, PICTURES_OPSET, PictureSize, PictureSteps};
+pub use load::{
+    IdRange, ImageSize, LatentCache, LengthDependence, LoadOptions, Loaded, NotAnImageSize, Part, Preprocessing, load,
+};
 pub use sentence::{
     ModuleEntry, Pooling, UnknownPooling, module_entries, pooling_config, pooling_modes, written_modules,
 };

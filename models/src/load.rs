@@ -13,6 +13,7 @@ use crate::architectures::ARCHITECTURES;
 use crate::checkpoint::config::Config;
 use crate::layers::builder::Builder;
 use crate::layers::patches::MAX_SIDE;
+use crate::layers::pictures::PictureSteps;
 use crate::sentence;
 use crate::{Checkpoint, ModelError, Pooling, Task};
 
@@ -30,8 +31,20 @@ pub struct LoadOptions {
     /// What pictures become before they enter the model. It counts for models that the transformers library has take images of
     /// any size.
     pub pictures: Option<ImageSize>,
+    /// Where pictures are processed; outside of the graph where absent.
+    pub preprocessing: Option<Preprocessing>,
+    /// What is done to pictures in the graph; absent where it is done outside.
+    pub steps: Option<PictureSteps>,
     /// Whether warnings are errors.
     pub strict: bool,
+}
+
+/// Where pictures are processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preprocessing {
+    /// In the graph, which takes the levels of pictures of any size.
+    Graph,
 }
 
 /// Height and width of images, written `HEIGHTxWIDTH`, or as one number for squares.
@@ -183,10 +196,17 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
     builder.is_bare = listed.is_some();
     builder.chooses = task == Task::MultipleChoice;
     builder.latent_cache = options.latent_cache;
+    builder.pictures = options.steps;
     let interface = (architecture.build)(&mut builder, task).map_err(|e| explain(e, task, class))?;
     if let Some(asked) = options.latent_cache.filter(|_| !builder.has_latents) {
         return Err(config.error(format!(
             "`latent_cache` is {asked}, but {} for {task} has no cache of latents; leave it out",
+            architecture.model_type
+        )));
+    }
+    if builder.pictures.is_some() && !builder.has_pictures {
+        return Err(config.error(format!(
+            "`preprocessing` is graph, but {} for {task} takes no images; leave it out",
             architecture.model_type
         )));
     }

@@ -39,6 +39,8 @@ pub(crate) const ENCODER_STATES: Named<InputRole> = ("encoder_hidden_states", In
 pub(crate) const TOKEN_TYPES: Named<InputRole> = ("token_type_ids", InputRole::TokenTypes);
 pub(crate) const POSITION_IDS: Named<InputRole> = ("position_ids", InputRole::Positions);
 pub(crate) const BOXES: Named<InputRole> = ("bbox", InputRole::Boxes);
+/// Pictures before they are processed.
+pub(crate) const IMAGE: Named<InputRole> = ("image", InputRole::Image);
 pub(crate) const PIXELS: Named<InputRole> = ("pixel_values", InputRole::Pixels);
 
 pub(crate) const POINT_PLACES: Named<InputRole> = ("input_points", InputRole::Points);

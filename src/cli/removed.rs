@@ -44,6 +44,7 @@ const REMOVED: &[Removed] = &[
             ("--zero-points", "is now --recipe zero-points=true"),
             ("--accuracy-level", "is now --recipe accuracy-level=int8 or accuracy-level=float"),
             ("--image-size", "is --recipe image-size=HEIGHTxWIDTH"),
+            ("--preprocessing", "is --recipe preprocessing=graph"),
             ("--pad-vocab", "is now --recipe pad-vocab=N"),
             ("--logits", "is now --recipe logits=last,padded and the like"),
             ("--allow-non-finite", "is now --recipe allow-non-finite=true"),

@@ -76,6 +76,7 @@ mod padding;
 mod parts;
 mod passing_through;
 mod pictures;
+mod pictures_in_graph;
 mod precision;
 mod predict;
 mod predict_refusals;

@@ -10,7 +10,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use planish_models::{ImageSize, LatentCache};
+use planish_models::{ImageSize, LatentCache, Preprocessing};
 use planish_passes::quantize::WeightMethod;
 use planish_passes::{Exceptions, Half, KeptType, RangeMethod};
 use serde::{Deserialize, Serialize};
@@ -98,6 +98,9 @@ pub struct Recipe {
     /// Height and width of images.
     #[serde(skip_serializing_if = "Option::is_none", with = "text::optional")]
     pub image_size: Option<ImageSize>,
+    /// Where pictures are processed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preprocessing: Option<Preprocessing>,
     /// The logits that the graph gives.
     #[serde(skip_serializing_if = "Vec::is_empty", with = "text::list")]
     pub logits: Vec<LogitsChoice>,

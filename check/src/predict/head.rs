@@ -126,7 +126,7 @@ impl Head {
                 });
             }
         }
-        let takes_pictures = part.inputs.iter().any(|input| input.role == InputRole::Pixels);
+        let takes_pictures = part.inputs.iter().any(|input| matches!(input.role, InputRole::Pixels | InputRole::Image));
         let config = Config::read(&artifact.folder)?;
         let task = match task {
             Some(task) => task,
@@ -382,7 +382,8 @@ fn pooled(
         Pooling::Cls => "the vector of its first token",
         Pooling::Max => "the largest of each feature over its tokens",
     };
-    let is_of_pictures = artifact.manifest.parts.iter().any(|part| part.input_of(InputRole::Pixels).is_some());
+    let of = |role: InputRole| artifact.manifest.parts.iter().any(|part| part.input_of(role).is_some());
+    let is_of_pictures = of(InputRole::Pixels) || of(InputRole::Image);
     let whole = if is_of_pictures { "picture" } else { "text" };
     let scaled = if settings.normalizes { ", scaled to length 1" } else { "" };
     warn(&format!(

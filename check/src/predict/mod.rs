@@ -168,8 +168,10 @@ pub fn predict(
             "--field {field} names the texts of pairs, and an embedding is of one text; name one of them"
         )));
     }
-    let is_of_pictures =
-        Chain::of(&artifact.manifest.parts).inputs().iter().any(|(_, of)| of.role == InputRole::Pixels);
+    let is_of_pictures = Chain::of(&artifact.manifest.parts)
+        .inputs()
+        .iter()
+        .any(|(_, of)| matches!(of.role, InputRole::Pixels | InputRole::Image));
     let of_texts = [("--batch-tokens", options.batch_tokens.is_some()), ("--prompt-name", options.prompt.is_some())];
     if let Some((option, _)) = of_texts.iter().find(|(_, is_given)| *is_given && is_of_pictures) {
         bail!(Unfit(format!("{option} is for texts, and {} takes pictures", artifact.folder.display())));

@@ -213,7 +213,9 @@ pub fn lower(
         pooling: options.pooling,
         latent_cache: options.recipe.as_ref().and_then(|recipe| recipe.latent_cache),
         image_size: options.recipe.as_ref().and_then(|recipe| recipe.image_size),
+        preprocessing: options.recipe.as_ref().and_then(|recipe| recipe.preprocessing),
         pictures: None,
+        steps: None,
         strict: options.strict,
     })?;
     source.warnings.iter().for_each(|w| observer.warning(w));

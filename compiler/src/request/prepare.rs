@@ -1,9 +1,10 @@
 //! From a request to a source and the options of a compilation.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use planish_artifact::backend::{Backend, lacks, spelled};
 use planish_artifact::recipe::{ExpertsName, Recipe};
 use planish_ir::DType;
+use planish_models::{PICTURES_OPSET, Preprocessing};
 use planish_passes::{ExpertsForm, Options};
 
 use super::{Folders, Request, RequestObserver};
@@ -50,6 +51,12 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
     }
     let cache = request.cache()?;
     let least = least_opset(backend, recipe, &source).max(backend.target.cache_opset(cache));
+    if let (Some(Preprocessing::Graph), Some(opset @ ..PICTURES_OPSET)) = (recipe.preprocessing, request.opset) {
+        bail!(
+            "preprocessing=graph needs opset {PICTURES_OPSET} or newer, whose Resize has `antialias`, and --opset is {opset}; give \
+             --opset {PICTURES_OPSET}"
+        );
+    }
     let opset = request.opset.unwrap_or_else(|| source.default_opset_from(least));
     let calibration = calibration(request, &source, &run, observer)?;
     let options = CompileOptions {
@@ -101,7 +108,8 @@ pub fn least_opset(backend: &Backend, recipe: &Recipe, source: &SourceModel) -> 
     let codes = codes.into_iter().flatten().map(|codes| backend.target.blocks_opset(codes));
     // Layers of an expert are those of any model.
     let stacked = form != ExpertsForm::Grouped || !backend.target.has_block_operators();
-    codes.chain([source.opset_of_experts(stacked && recipe.blocks().is_some()), attention]).max().unwrap_or(0)
+    let pictures = if recipe.preprocessing.is_some() { PICTURES_OPSET } else { 0 };
+    codes.chain([source.opset_of_experts(stacked && recipe.blocks().is_some()), attention, pictures]).max().unwrap_or(0)
 }
 
 /// Looks for the runtime of an artifact that is run before it is written; of another one it only says what it lacks.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use planish_artifact::MANIFEST;
 use planish_artifact::manifest::{ArtifactHistory, PaddedVocabulary};
-use planish_models::{Checkpoint, LoadOptions, Loaded, Pooling, SourceFile, Task};
+use planish_models::{Checkpoint, LoadOptions, Loaded, Pooling, Preprocessing, SourceFile, Task};
 use planish_onnx::{ImportOptions, node_results};
 
 use modules::NodeNames;
@@ -227,14 +227,20 @@ impl SourceModel {
         match self {
             Self::Checkpoint(checkpoint, _) => {
                 let pictures = options.pictures.or_else(|| pictures::size(&self.folder()));
-                Ok(planish_models::load(checkpoint, LoadOptions { pictures, ..options })?)
+                let steps = match options.preprocessing {
+                    Some(Preprocessing::Graph) => Some(pictures::steps(&self.folder(), options.image_size)?),
+                    None => None,
+                };
+                Ok(planish_models::load(checkpoint, LoadOptions { pictures, steps, ..options })?)
             }
             Self::Onnx(model) => {
                 let pooling = options.pooling.map(|pooling| (format!("pooling ({pooling})"), "the outputs"));
                 let cache = options.latent_cache.map(|cache| (format!("--recipe latent-cache={cache}"), "the cache"));
                 let size =
                     options.image_size.map(|size| (format!("--recipe image-size={size}"), "the sizes of images"));
-                match pooling.or(cache).or(size) {
+                let preprocessing =
+                    options.preprocessing.map(|_| ("--recipe preprocessing=graph".to_owned(), "the inputs"));
+                match pooling.or(cache).or(size).or(preprocessing) {
                     Some((setting, what)) => bail!(
                         "{setting} is for checkpoints, and {} keeps {what} of its graph; compile the checkpoint that it was \
                          made from",

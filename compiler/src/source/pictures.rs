@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
-use planish_data::{PICTURE_SETTINGS, Processor, fit_pictures};
+use anyhow::{Context, Result, bail};
+use planish_data::{Filter, InGraph, PICTURE_SETTINGS, Processor, ResizedTo, fit_pictures};
 use planish_files::Kind;
-use planish_models::ImageSize;
+use planish_models::{ImageSize, Interpolation, PictureSize, PictureSteps};
 use serde_json::{Map, Value};
 
 use crate::compile::Observer;
@@ -15,6 +15,58 @@ use crate::compile::Observer;
 pub(super) fn size(folder: &Path) -> Option<ImageSize> {
     let [height, width] = Processor::open(folder).ok()??.size()?;
     Some(ImageSize { height, width })
+}
+
+/// What the settings in the folder of a model do to pictures, for a graph that does it, where images are to have a size perhaps.
+///
+/// # Errors
+/// When there are no settings, or they are such that a graph of fixed operators does not compute.
+pub(super) fn steps(folder: &Path, wanted: Option<ImageSize>) -> Result<PictureSteps> {
+    let Some(processor) = Processor::open(folder)? else {
+        let [file, other] = PICTURE_SETTINGS;
+        bail!(
+            "preprocessing=graph: {} has no {file} (or {other}), which says how pictures become pixels; copy it from the model's \
+             page",
+            folder.display()
+        );
+    };
+    let refuse = |why: &str| {
+        format!(
+            "preprocessing=graph: {why}, as the settings of the image processor in {} say; leave preprocessing out, and process \
+             pictures before the graph",
+            folder.display()
+        )
+    };
+    let InGraph { resize, crop, rescale, normalize, is_bgr } =
+        processor.in_graph().map_err(|why| anyhow::anyhow!(refuse(&why)))?;
+    let resize = match resize {
+        None => None,
+        Some((size, filter)) => {
+            let how = match filter {
+                Filter::Nearest => Interpolation::Nearest,
+                Filter::Bilinear => Interpolation::Linear,
+                Filter::Bicubic => Interpolation::Cubic,
+                other => bail!(refuse(&format!("pictures are resized by {other:?}, which ONNX has no operator for"))),
+            };
+            let size = match size {
+                ResizedTo::Sides(sides) => PictureSize::Sides(sides),
+                ResizedTo::ShortestEdge(edge) => PictureSize::ShortestEdge(edge),
+            };
+            Some((size, how))
+        }
+    };
+    let steps = PictureSteps { resize, crop, rescale, normalize, is_bgr };
+    match (wanted, steps.size()) {
+        (Some(wanted), Some([height, width])) if [wanted.height, wanted.width] != [height, width] => {
+            let own = ImageSize { height, width };
+            bail!(
+                "image-size is {wanted}, and preprocessing=graph makes pictures {own}, as the settings of the image processor in {} \
+                 say; set `size` and `crop_size` there",
+                folder.display()
+            )
+        }
+        _ => Ok(steps),
+    }
 }
 
 /// Has the settings in the folder of an artifact make pictures of a size. Where they cannot, the user is told.

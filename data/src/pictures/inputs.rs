@@ -30,7 +30,12 @@ struct Port {
 
 /// Whether a model takes pictures.
 pub(crate) fn takes_pictures(wanted: &[(Cow<'_, str>, &Input)]) -> bool {
-    wanted.iter().any(|(_, input)| input.role == InputRole::Pixels)
+    wanted.iter().any(|(_, input)| matches!(input.role, InputRole::Pixels | InputRole::Image))
+}
+
+/// Whether a model processes pictures itself, which may have any size.
+pub(crate) fn has_pictures_of_any_size(wanted: &[(Cow<'_, str>, &Input)]) -> bool {
+    wanted.iter().any(|(_, input)| input.role == InputRole::Image)
 }
 
 impl PictureInputs {
@@ -47,6 +52,10 @@ impl PictureInputs {
             };
             found.map(port).transpose()
         };
+        if let Some(pixels) = port(InputRole::Image)? {
+            let (processor, folder) = (Processor::of_levels(), folder.to_owned());
+            return Ok(Self { processor, folder, pixels, mask: None });
+        }
         let Some(pixels) = port(InputRole::Pixels)? else {
             if wanted.iter().any(|(_, input)| input.role.is_token_ids()) {
                 bail!("the model takes texts, and no pictures; give a .txt, .jsonl, .csv or .parquet file");
@@ -86,6 +95,9 @@ impl PictureInputs {
     /// When they are not of one size, or not what the model takes.
     pub(crate) fn inputs(&self, pictures: Vec<Prepared>) -> Result<Vec<(String, Tensor)>> {
         let Pixels { values, shape, mask, .. } = self.processor.batch(pictures).map_err(anyhow::Error::msg)?;
+        if self.pixels.input.role == InputRole::Image {
+            return self.levels(&values, &shape);
+        }
         self.check(&shape)?;
         if self.mask.is_none() && self.processor.masks_padding() && mask.contains(&0) {
             let [file, _] = FILES.map(|file| self.folder.join(file));
@@ -122,6 +134,22 @@ impl PictureInputs {
             inputs.push(tensor(port, mask)?);
         }
         Ok(inputs)
+    }
+
+    /// Levels of channels, [rows, 3, height, width], as levels of pixels, [rows, height, width, 3].
+    fn levels(&self, values: &[f32], shape: &[usize]) -> Result<Vec<(String, Tensor)>> {
+        let &[rows, channels, height, width] = shape else { bail!("pictures have 4 axes, and these {}", shape.len()) };
+        let plane = height * width;
+        let mut levels = Vec::with_capacity(values.len());
+        for picture in values.chunks_exact((channels * plane).max(1)) {
+            levels.extend((0..plane).flat_map(|at| (0..channels).map(move |c| f64::from(picture[c * plane + at]))));
+        }
+        let shape = vec![rows, height, width, channels];
+        self.check(&shape)?;
+        let Port { name, dtype, .. } = &self.pixels;
+        let tensor = Tensor::from_f64(*dtype, shape, &levels);
+        let tensor = tensor.with_context(|| format!("pictures cannot become `{name}`, {dtype}"))?;
+        Ok(vec![(name.clone(), tensor)])
     }
 
     /// Checks what a picture became; the number of rows is checked with all inputs.

@@ -95,6 +95,8 @@ roles! {
     Positions = "positions",
     /// Boxes around the words of tokens on a page: integers [rows, tokens, 4].
     Boxes = "boxes",
+    /// A picture before it is processed: levels from 0 to 255 of red, green and blue, u8 [rows, height, width, 3].
+    Image = "image",
     /// An image: floats [rows, channels, height, width].
     Pixels = "pixels",
     /// 1 where an image is, 0 where it was filled up: integers [rows, height, width], or [rows, patches].

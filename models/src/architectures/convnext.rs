@@ -89,7 +89,7 @@ impl Settings {
 
 fn build(b: &mut Builder<'_>, task: Task, v2: bool) -> Result<Properties, ModelError> {
     let s = Settings::read(b.config, v2)?;
-    let pixels = convolution::pixels(b, s.channels);
+    let pixels = convolution::pixels(b, s.channels)?;
     let mut inner = s.hidden.first().copied().unwrap_or(s.channels);
     let patches = Window::patches(s.patch.value);
     let mut x = convolution::conv(b, pixels, "embeddings.patch_embeddings", [inner, s.channels], patches, true)?;

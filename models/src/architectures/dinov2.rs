@@ -193,7 +193,7 @@ pub(crate) fn backbone(b: &mut Builder<'_>, patch: Option<Size>) -> Result<Stage
 /// patches.
 fn any_size(b: &mut Builder<'_>, images: &Images, s: &Layers) -> Result<(ValueId, [Dim; 2]), ModelError> {
     const POSITIONS: &str = "embeddings.position_embeddings";
-    let pixels = convolution::pixels(b, images.channels);
+    let pixels = convolution::pixels(b, images.channels)?;
     let window = Window::patches(images.patch[0]);
     let channels = [s.hidden, images.channels];
     let map = convolution::conv(b, pixels, "embeddings.patch_embeddings.projection", channels, window, true)?;

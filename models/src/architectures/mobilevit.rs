@@ -140,7 +140,7 @@ fn images(b: &Builder<'_>) -> Result<Images, ModelError> {
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let s = Settings::read(b)?;
-    let pixels = s.images.pixels(b);
+    let pixels = s.images.pixels(b)?;
     let stem = [s.necks[0], s.images.channels];
     let mut x = normalized(b, pixels, "conv_stem", stem, Window::centred(3, 2), Some(s.activation))?;
     for stage in 0..5 {

@@ -186,7 +186,7 @@ impl Settings {
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let s = Settings::read(b.config)?;
-    let pixels = convolution::pixels(b, s.channels);
+    let pixels = convolution::pixels(b, s.channels)?;
     let maps = maps(b, &s, pixels, "")?;
     let Some((last, size)) = maps.last().copied().zip(s.hidden.last().copied()) else {
         unreachable!("lists of sizes have an entry at least")

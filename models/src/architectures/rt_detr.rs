@@ -278,7 +278,7 @@ fn backbone(b: &mut Builder<'_>, s: &Settings) -> Result<Vec<ValueId>, ModelErro
             .config
             .error(format!("the backbone gives maps of {channels:?} channels, and `encoder_in_channels` has others")));
     }
-    let pixels = convolution::pixels(b, settings.channels);
+    let pixels = convolution::pixels(b, settings.channels)?;
     let maps = resnet::maps(b, &settings, pixels, PATH)?;
     Ok(taken.into_iter().map(|stage| maps[stage - 1]).collect())
 }

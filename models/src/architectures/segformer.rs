@@ -105,7 +105,7 @@ impl Settings {
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let s = Settings::read(b.config)?;
-    let mut x = convolution::pixels(b, s.channels);
+    let mut x = convolution::pixels(b, s.channels)?;
     let mut inner = s.channels;
     let mut maps = Vec::new();
     for (at, stage) in s.stages.iter().enumerate() {

@@ -219,7 +219,7 @@ pub(super) fn build(b: &mut Builder<'_>, task: Task, version: &Version) -> Resul
 fn embed(b: &mut Builder<'_>, s: &Settings, version: &Version) -> Result<(ValueId, [usize; 2]), ModelError> {
     const MODULE: &str = "embeddings.patch_embeddings";
     let mut images = s.images;
-    let mut pixels = images.pixels(b);
+    let mut pixels = images.pixels(b)?;
     for side in 0..2 {
         let more = images.image[side].next_multiple_of(images.patch[side]) - images.image[side];
         if more > 0 {

@@ -120,7 +120,7 @@ fn backbone(b: &mut Builder<'_>) -> Result<(ValueId, Size), ModelError> {
     };
     end_section(b.config, &config, &BACKBONE);
 
-    let pixels = images.pixels(b);
+    let pixels = images.pixels(b)?;
     let window = Window { kernel: tall, stride: tall, padding: PADDING, dilation: 1 };
     let channels = [s.hidden, images.channels];
     let map = convolution::conv(b, pixels, "embeddings.patch_embeddings.projection", channels, window, true)?;

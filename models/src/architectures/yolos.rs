@@ -85,7 +85,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         )));
     }
 
-    let pixels = convolution::pixels(b, channels);
+    let pixels = convolution::pixels(b, channels)?;
     let projection = "embeddings.patch_embeddings.projection";
     let map = convolution::conv(b, pixels, projection, [s.hidden, channels], Window::patches(patch), true)?;
     let [_, _, height, width] = convolution::dims(b, map)?;

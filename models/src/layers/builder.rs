@@ -11,6 +11,7 @@ use planish_ir::{DType, Dim, Graph, InputRole, Op, Origin, OutputRole, PartRole,
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::quantized::Quantization;
 use crate::checkpoint::tensors::Tensors;
+use crate::layers::pictures::PictureSteps;
 use crate::names::{self, Named};
 use crate::{Architecture, Checkpoint, IdRange, LatentCache, ModelError, Part};
 
@@ -29,6 +30,10 @@ pub(crate) struct Builder<'a> {
     pub(crate) chooses: bool,
     /// The symbol of the number of images.
     pub(crate) images: &'static str,
+    /// What becomes of pictures in the graph; absent where its input is pixels.
+    pub(crate) pictures: Option<PictureSteps>,
+    /// Whether the graph processes pictures.
+    pub(crate) has_pictures: bool,
     /// What the cache of latent attention is asked to have.
     pub(crate) latent_cache: Option<LatentCache>,
     /// Whether the model has such a cache.
@@ -58,6 +63,8 @@ impl<'a> Builder<'a> {
             is_bare: false,
             chooses: false,
             images: BATCH,
+            pictures: None,
+            has_pictures: false,
             latent_cache: None,
             has_latents: false,
             id_ranges: Vec::new(),
@@ -123,7 +130,13 @@ impl<'a> Builder<'a> {
     }
 
     /// An input, stated in the interface with the symbols of its dimensions.
-    fn add_input(&mut self, name: &str, role: InputRole, dtype: DType, dims: impl IntoIterator<Item = Dim>) -> ValueId {
+    pub(crate) fn add_input(
+        &mut self,
+        name: &str,
+        role: InputRole,
+        dtype: DType,
+        dims: impl IntoIterator<Item = Dim>,
+    ) -> ValueId {
         let shape = Shape::new(dims);
         let symbols = shape.iter().flat_map(Dim::symbols).map(|symbol| (symbol.clone(), names::symbol(symbol)));
         self.graph.interface.symbols.extend(symbols);

@@ -9,6 +9,7 @@ use planish_ir::{DType, Dim, Origin, Shape, TensorType, Type, ValueId, Weight};
 use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::{BATCH, Builder};
+use crate::layers::pictures;
 use crate::names;
 
 /// What `torch.nn.BatchNorm2d` adds to the variance.
@@ -84,9 +85,8 @@ pub(crate) fn dim(size: Size) -> Dim {
 }
 
 /// Images of any height and width: the input `pixel_values`, f32[batch_size, channels, height, width].
-pub(crate) fn pixels(b: &mut Builder<'_>, channels: Size) -> ValueId {
-    let dims = [Dim::symbol(BATCH), dim(channels), Dim::symbol(names::HEIGHT), Dim::symbol(names::WIDTH)];
-    b.floats(names::PIXELS.0, names::PIXELS.1, dims)
+pub(crate) fn pixels(b: &mut Builder<'_>, channels: Size) -> Result<ValueId, ModelError> {
+    pictures::input(b, [dim(channels), Dim::symbol(names::HEIGHT), Dim::symbol(names::WIDTH)])
 }
 
 /// The dimensions of a feature map.

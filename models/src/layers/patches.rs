@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::ModelError;
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::builder::Builder;
+use crate::layers::pictures;
 use crate::layers::resample::{Filter, resample};
-use crate::names;
 
 /// The keys that [`Images`] has.
 pub(crate) const KEYS: &[&str] = &["image_size", "num_channels", "patch_size"];
@@ -128,10 +128,9 @@ impl Images {
     }
 
     /// Adds the input of pixels: f32[batch_size, channels, height, width].
-    pub(crate) fn pixels(&self, b: &mut Builder<'_>) -> ValueId {
+    pub(crate) fn pixels(&self, b: &mut Builder<'_>) -> Result<ValueId, ModelError> {
         let [height, width] = self.image;
-        let dims = [Dim::symbol(b.images), dim(self.channels.value), dim(height), dim(width)];
-        b.floats(names::PIXELS.0, names::PIXELS.1, dims)
+        pictures::input(b, [dim(self.channels.value), dim(height), dim(width)])
     }
 
     /// Adds the input of pixels and projects its patches: [batch_size, patches, features], row by row. `module` names what is
@@ -144,7 +143,7 @@ impl Images {
         features: Size,
         bias: bool,
     ) -> Result<ValueId, ModelError> {
-        let pixels = self.pixels(b);
+        let pixels = self.pixels(b)?;
         self.project(b, pixels, [module, projection], features, bias)
     }
 

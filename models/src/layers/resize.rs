@@ -69,6 +69,6 @@ pub(crate) fn sample(b: &mut Builder<'_>, map: ValueId, grid: ValueId, module: &
 }
 
 /// A setting of an operator of ONNX.
-fn text(text: &str) -> Setting {
+pub(super) fn text(text: &str) -> Setting {
     Setting::Bytes(text.as_bytes().into())
 }

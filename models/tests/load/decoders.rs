@@ -10,10 +10,26 @@ use serde_json::{Value, json};
 
 use crate::support::{Draft, Stored, assert_says, golden, load_path, meaning};
 
-const LENIENT: LoadOptions =
-    LoadOptions { task: None, strict: false, pooling: None, latent_cache: None, image_size: None, pictures: None };
-const STRICT: LoadOptions =
-    LoadOptions { task: None, strict: true, pooling: None, latent_cache: None, image_size: None, pictures: None };
+const LENIENT: LoadOptions = LoadOptions {
+    task: None,
+    strict: false,
+    pooling: None,
+    latent_cache: None,
+    image_size: None,
+    pictures: None,
+    preprocessing: None,
+    steps: None,
+};
+const STRICT: LoadOptions = LoadOptions {
+    task: None,
+    strict: true,
+    pooling: None,
+    latent_cache: None,
+    image_size: None,
+    pictures: None,
+    preprocessing: None,
+    steps: None,
+};
 const DECODERS: [&str; 5] = ["gpt2", "llama", "mistral", "phi3", "qwen2"];
 
 #[track_caller]

@@ -12,11 +12,27 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Loading with warnings, for the task of the class.
-pub(crate) const LENIENT: LoadOptions =
-    LoadOptions { task: None, strict: false, pooling: None, latent_cache: None, image_size: None, pictures: None };
+pub(crate) const LENIENT: LoadOptions = LoadOptions {
+    task: None,
+    strict: false,
+    pooling: None,
+    latent_cache: None,
+    image_size: None,
+    pictures: None,
+    preprocessing: None,
+    steps: None,
+};
 /// Loading in which warnings are errors, for the task of the class.
-pub(crate) const STRICT: LoadOptions =
-    LoadOptions { task: None, strict: true, pooling: None, latent_cache: None, image_size: None, pictures: None };
+pub(crate) const STRICT: LoadOptions = LoadOptions {
+    task: None,
+    strict: true,
+    pooling: None,
+    latent_cache: None,
+    image_size: None,
+    pictures: None,
+    preprocessing: None,
+    steps: None,
+};
 
 /// The folder of a golden.
 pub(crate) fn golden(name: &str) -> PathBuf {

@@ -1,11 +1,13 @@
 //! From a picture to the inputs of a model, as the image processors of the transformers library compute them with Pillow.
 
 mod fitted;
+mod in_graph;
 mod settings;
 mod sizes;
 mod types;
 
 pub use fitted::fit;
+pub use in_graph::{InGraph, ResizedTo};
 use rayon::prelude::*;
 pub use settings::FILES;
 use sizes::Size;

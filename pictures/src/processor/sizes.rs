@@ -27,7 +27,7 @@ pub(super) struct Edges {
 }
 
 /// From which shortest edge on [`Size::Share`] keeps the whole picture.
-const WHOLE: usize = 384;
+pub(super) const WHOLE: usize = 384;
 
 impl Size {
     /// Height and width for a picture of a height and width, and the center of it that is kept.

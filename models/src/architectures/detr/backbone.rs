@@ -82,7 +82,7 @@ pub(super) fn maps(b: &mut Builder<'_>) -> Result<Vec<(ValueId, Size)>, ModelErr
     };
     // The number that counts is that of the backbone; this one is that of a backbone of timm.
     whole.get("num_channels");
-    let pixels = convolution::pixels(b, settings.channels);
+    let pixels = convolution::pixels(b, settings.channels)?;
     let maps = resnet::maps(b, &settings, pixels, PATH)?;
     let all: Vec<(ValueId, Size)> = maps.into_iter().zip(settings.hidden).collect();
     Ok(taken.into_iter().map(|stage| all[stage - 1]).collect())
