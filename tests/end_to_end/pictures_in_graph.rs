@@ -53,10 +53,6 @@ fn predictions_are_those_of_the_processor() {
         ),
         (
             "vit",
-            json!({"image_processor_type": "ViTImageProcessor", "size": {"height": 16, "width": 16}, "resample": 0}),
-        ),
-        (
-            "vit",
             json!({"image_processor_type": "DeiTImageProcessor", "size": {"height": 20, "width": 18},
                        "crop_size": {"height": 16, "width": 16}}),
         ),
@@ -104,6 +100,21 @@ fn commands_give_the_graph_pictures() {
     assert!(worst < 2e-3, "{worst}");
 }
 
+/// A tower of pictures that is cut out of the graph takes them too.
+#[test]
+fn a_part_of_the_graph_takes_pictures() {
+    let folder = scratch();
+    let settings = json!({"image_processor_type": "SiglipImageProcessor", "size": {"height": 16, "width": 16}});
+    let model = with_settings("siglip", &settings, folder.path());
+    let (whole, tower) = (folder.path().join("whole"), folder.path().join("tower"));
+    let plain = [&IN_GRAPH[..], &["--target", "onnx", "--no-fusion", "--verify"]].concat();
+    planish_compile(&model, &whole, &plain).exits(0, &[]);
+    planish_compile(&whole, &tower, &["--outputs", "image_embeds"]).exits(0, &[]);
+    let data = folder.path().join("data");
+    NAMES.iter().for_each(|name| copy(name, &data));
+    planish(["predict", text(&tower), "--data", text(&data)]).exits(0, &["5 pictures in"]);
+}
+
 #[test]
 fn what_a_graph_does_not_compute_is_refused() {
     let folder = scratch();
@@ -120,6 +131,9 @@ fn what_a_graph_does_not_compute_is_refused() {
     let lanczos =
         json!({"image_processor_type": "ViTImageProcessor", "size": {"height": 16, "width": 16}, "resample": 1});
     refused(&lanczos, &[], &["pictures are resized by Lanczos, which ONNX has no operator for"]);
+    let nearest =
+        json!({"image_processor_type": "ViTImageProcessor", "size": {"height": 16, "width": 16}, "resample": 0});
+    refused(&nearest, &[], &["pictures are resized by the nearest pixel"]);
     let large = json!({"image_processor_type": "ViTImageProcessor"});
     refused(&large, &[], &["the model takes images of 16 x 16", "makes pictures 224 x 224"]);
     planish_compile(&golden("bert"), &out, &IN_GRAPH).exits(1, &["has no preprocessor_config.json"]);

@@ -43,7 +43,9 @@ pub(super) fn steps(folder: &Path, wanted: Option<ImageSize>) -> Result<PictureS
         None => None,
         Some((size, filter)) => {
             let how = match filter {
-                Filter::Nearest => Interpolation::Nearest,
+                Filter::Nearest => bail!(refuse(
+                    "pictures are resized by the nearest pixel, which runtimes round otherwise than Pillow where two are as near"
+                )),
                 Filter::Bilinear => Interpolation::Linear,
                 Filter::Bicubic => Interpolation::Cubic,
                 other => bail!(refuse(&format!("pictures are resized by {other:?}, which ONNX has no operator for"))),

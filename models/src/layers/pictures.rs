@@ -36,8 +36,6 @@ pub enum PictureSize {
 /// What numbers between pixels are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
-    /// The pixel at the same place.
-    Nearest,
     /// Means weighted by a triangle.
     Linear,
     /// Sums weighted by Keys' cubic with a = -0.5.
@@ -194,14 +192,6 @@ fn resized(
     how: Interpolation,
 ) -> Result<ValueId, ModelError> {
     let [first, second] = ["wide", "resized"].map(|part| format!("{}.{part}", names::IMAGE.0));
-    if how == Interpolation::Nearest {
-        let settings = [
-            ("coordinate_transformation_mode", text("half_pixel")),
-            ("mode", text("nearest")),
-            ("nearest_mode", text("round_prefer_ceil")),
-        ];
-        return resize(b, x, whole, &settings, &second);
-    }
     let mode = if how == Interpolation::Cubic { "cubic" } else { "linear" };
     let mut settings = vec![
         ("antialias", Setting::Int(1)),

@@ -10,7 +10,7 @@ mod tests;
 
 pub use symbols::names_rows;
 
-use planish_ir::{Graph, InputRole, OutputRole, PartInterface, PartRole, TensorType};
+use planish_ir::{DType, Dim, Graph, InputRole, OutputRole, PartInterface, PartRole, TensorType};
 
 /// The name of an input or an output, and its type where it is a tensor of a known number of dimensions.
 pub type Named<'a> = (&'a str, Option<&'a TensorType>);
@@ -55,8 +55,14 @@ fn input_role(part: PartRole, name: &str, ty: Option<&TensorType>) -> InputRole 
     let ending = || names::INPUT_ENDINGS.iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, role)| *role);
     match (known.or_else(ending).unwrap_or_default(), part) {
         (InputRole::TokenIds, PartRole::FirstStep | PartRole::NextStep) => InputRole::DecoderTokenIds,
+        (InputRole::Image, _) if !ty.is_some_and(has_levels) => InputRole::Other,
         (role, _) => role,
     }
+}
+
+/// Whether a tensor may be levels of pictures: u8 [rows, height, width, 3].
+fn has_levels(ty: &TensorType) -> bool {
+    ty.dtype == DType::U8 && ty.shape.rank() == 4 && ty.shape[3] == Dim::constant(3)
 }
 
 fn output_role(name: &str, ty: Option<&TensorType>) -> OutputRole {

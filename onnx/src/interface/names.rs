@@ -27,6 +27,7 @@ pub(super) const INPUTS: &[(&str, InputRole)] = &[
     ("token_type_ids", InputRole::TokenTypes),
     ("position_ids", InputRole::Positions),
     ("bbox", InputRole::Boxes),
+    ("image", InputRole::Image),
     ("pixel_values", InputRole::Pixels),
     ("pixel_mask", InputRole::PixelMask),
     ("pixel_attention_mask", InputRole::PixelMask),

@@ -162,3 +162,12 @@ fn symbols_count_by_name_and_else_by_place() {
     assert_eq!(interface.symbol("encoder_sequence_length"), SymbolRole::EncoderTokens);
     assert_eq!(interface.symbol("past_decoder_sequence_length"), SymbolRole::Past);
 }
+
+#[test]
+fn pictures_are_levels_of_three_colours() {
+    let levels = TensorType { dtype: DType::U8, ..ty(&["n", "height", "width", "3"]) };
+    let role = |ty: &TensorType| infer(PartRole::Model, &[("image", Some(ty))], &[]).input("image");
+    assert_eq!(role(&levels), InputRole::Image);
+    assert_eq!(role(&ty(&["n", "height", "width", "3"])), InputRole::Other);
+    assert_eq!(role(&TensorType { dtype: DType::U8, ..ty(&["n", "3", "height", "width"]) }), InputRole::Other);
+}
