@@ -12,7 +12,7 @@ const EPSILON: f64 = 1e-5;
 /// Makes batch norms a part of the convolutions before them.
 pub const FOLD_BATCH_NORMS: Pass = Pass {
     name: "fold-batch-norms",
-    summary: "Makes a BatchNormalization a part of the convolution before it, where nothing else takes what the convolution gives: each \
+    summary: "Makes a BatchNormalization a part of the convolution before it, where nothing else takes what that gives. Each \
               filter is multiplied by scale / sqrt(variance + epsilon) of its channel, and the bias has the rest. The filters stay lazy.",
     numerics: "The results of the convolution are not rounded in between: relative differences of 1e-7.",
     example: Example {

@@ -39,6 +39,7 @@ impl Processor {
             normalize: None,
             is_bgr: false,
             padding: Padding::None,
+            masks: false,
             patch: None,
         }
     }
