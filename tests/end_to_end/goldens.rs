@@ -214,7 +214,7 @@ fn encoder_decoder_agrees(model: &Path, io: &Path, options: &CompileOptions) {
 #[track_caller]
 fn masks_agree(model: &Path, io: &Path, options: &CompileOptions) {
     let folder = scratch();
-    let compiled = compiled(model, &folder.path().join("out"), options);
+    let compiled = compiled(model, &folder.path().join("out"), &with_sizes(model, options));
     let names: Vec<&str> = compiled.source.parts.iter().map(|part| part.name).collect();
     assert_eq!(names, ["vision_encoder", "prompt_encoder_mask_decoder"]);
     let [mut encoder, mut decoder] = <[Pair<'_>; 2]>::try_from(Pair::all(&compiled, options)).ok().unwrap();

@@ -172,8 +172,13 @@ const OF_ANY_SIZE: [&str; 6] = ["convnext", "depth-anything", "detr", "resnet", 
 /// Options with the sizes that engines of a golden need.
 pub(crate) fn with_sizes(model: &Path, options: &CompileOptions) -> CompileOptions {
     let name = model.file_name().unwrap().to_string_lossy();
-    let needs = options.backend.target == &TRT && OF_ANY_SIZE.contains(&&*name);
-    let profiles = if needs { vec!["batch_size=1:2:8,height=32,width=32".parse().unwrap()] } else { Vec::new() };
+    let sizes = match &*name {
+        "sam" => "batch_size=1:2:8,point_batch_size=1:2:3,nb_points_per_image=1:4:8",
+        name if OF_ANY_SIZE.contains(&name) => "batch_size=1:2:8,height=32,width=32",
+        _ => "",
+    };
+    let needs = options.backend.target == &TRT && !sizes.is_empty();
+    let profiles = if needs { vec![sizes.parse().unwrap()] } else { Vec::new() };
     CompileOptions { profiles, ..options.clone() }
 }
 

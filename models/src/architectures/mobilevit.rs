@@ -78,6 +78,10 @@ struct Settings {
     qkv_bias: bool,
     /// The windows before transformers. Where the output has more places than usual, the last ones keep them all.
     windows: [Window; 3],
+    /// Channels of the head of labels of places.
+    pooled: Size,
+    /// The dilations of its windows.
+    rates: [Size; 3],
 }
 
 impl Settings {
@@ -89,7 +93,13 @@ impl Settings {
             return Err(config.error("`neck_hidden_sizes` has to have 7 entries, and `hidden_sizes` 3"));
         };
         let half = Window::centred(3, 2);
+        let rates = config.sizes("atrous_rates", &[6, 12, 18])?;
+        let Ok(rates) = <[Size; 3]>::try_from(rates) else {
+            return Err(config.error("`atrous_rates` has to have 3 entries"));
+        };
         let s = Self {
+            pooled: config.size("aspp_out_channels", 256)?,
+            rates,
             images: images(b)?,
             necks,
             hidden,
@@ -280,12 +290,8 @@ fn segment(b: &mut Builder<'_>, s: &Settings, x: ValueId) -> Result<(), ModelErr
     const HEAD: &str = "segmentation_head.aspp";
     let (point, relu) = (Window::centred(1, 1), Some(Activation::RELU));
     let [.., inner, _] = s.necks;
-    let out = b.config.size("aspp_out_channels", 256)?;
-    let rates = b.config.sizes("atrous_rates", &[6, 12, 18])?;
-    if rates.len() != 3 {
-        return Err(b.config.error(format!("`atrous_rates` has {} entries, expected 3", rates.len())));
-    }
-    let windows = std::iter::once(point).chain(rates.iter().map(|rate| Window::spread(3, rate.value)));
+    let out = s.pooled;
+    let windows = std::iter::once(point).chain(s.rates.iter().map(|rate| Window::spread(3, rate.value)));
     let mut parts = Vec::new();
     for (at, window) in windows.enumerate() {
         parts.push(normalized(b, x, &format!("{HEAD}.convs.{at}"), [out, inner], window, relu)?);

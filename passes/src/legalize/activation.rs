@@ -11,8 +11,8 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 pub const LOWER_ACTIVATIONS: Pass = Pass {
     name: "lower-activations",
     summary: "Lowers activations to arithmetic where the target has no operator for them. Silu is always lowered. Gelu \
-              is lowered before opset 20, and without fusion. A `min` of a `max` in float32 with two numbers becomes Clip, which \
-              runtimes fuse with a convolution before it.",
+              is lowered before opset 20, and without fusion. After a convolution, a `min` of a `max` in float32 with two numbers \
+              becomes Clip, which runtimes fuse with it.",
     numerics: "Each step rounds, where a fused kernel rounds once: relative differences of a few 1e-7.",
     example: Example {
         target: &ONNX,
@@ -73,7 +73,8 @@ fn step(graph: &mut Rewriter<'_>, node: NodeId, keep_gelu: bool, clips: bool) ->
     Ok(Step::Replace(vec![value]))
 }
 
-/// What `min(max(x, low), high)`, whose result is `like`, limits, and the bounds, of which none may be NaN.
+/// What `min(max(x, low), high)`, whose result is `like`, limits, where a convolution gives it, and the bounds, of which none may be
+/// NaN.
 fn clipped(graph: &Graph, op: &Op, like: ValueId) -> Option<(ValueId, [f64; 2])> {
     let bound = |op: &Op, wanted: BinaryKind| match op {
         Op::Binary(Binary { kind, a, b }) if *kind == wanted => {
@@ -85,7 +86,8 @@ fn clipped(graph: &Graph, op: &Op, like: ValueId) -> Option<(ValueId, [f64; 2])>
     let (x, low) = bound(&graph.producer(inner)?.op, BinaryKind::Max)?;
     // Bounds of more dimensions give the result these.
     let keeps_type = [inner, like].iter().all(|value| graph.ty(*value) == graph.ty(x));
-    (low <= high && graph.ty(x).dtype == DType::F32 && keeps_type).then_some((x, [low, high]))
+    let is_map = matches!(graph.producer(x)?.op, Op::Conv(_));
+    (is_map && low <= high && graph.ty(x).dtype == DType::F32 && keeps_type).then_some((x, [low, high]))
 }
 
 /// The two formulas of [`GeluForm`], step by step.
