@@ -38,6 +38,10 @@ CLASSES = {
     "ForMultipleChoice": optimum.ORTModelForMultipleChoice,
     "ForQuestionAnswering": optimum.ORTModelForQuestionAnswering,
     "ForMaskedLM": optimum.ORTModelForMaskedLM,
+    # Tasks that it has no class for.
+    "ForObjectDetection": optimum.ORTModelForCustomTasks,
+    "ForDepthEstimation": optimum.ORTModelForCustomTasks,
+    "ForPoseEstimation": optimum.ORTModelForCustomTasks,
     "CLIPModel": optimum.ORTModelForZeroShotImageClassification,
     "SiglipModel": optimum.ORTModelForZeroShotImageClassification,
     "Model": optimum.ORTModelForFeatureExtraction,
