@@ -26,6 +26,7 @@ from pathlib import Path
 CAPABILITY = "SM89"
 # Checkpoints whose verification fails in a precision, with the reason. It is a failure when one of them passes.
 KNOWN = {
+    ("detr", "fp16"): "its feature maps leave float16 for images of 224 x 224, by random weights, on target onnx too",
     ("gemma3", "bf16"): "its large scores are not told apart in bfloat16, on target onnx too",
     ("t5-gated-untied", "bf16"): "its random gates amplify the rounding of bfloat16, on target onnx too",
 }
