@@ -43,7 +43,9 @@ fn stand_in(architecture: &Architecture) -> TempDir {
 fn asked_of(architecture: &Architecture, path: &Path) -> Option<BTreeSet<&'static str>> {
     let checkpoint = Checkpoint::open(path).unwrap();
     // Kin without a golden of its own is built by the function of its family.
-    let accepted = accept(&checkpoint, None).unwrap();
+    // The class of the stand-in is of a task that some do not have.
+    let own_task = || accept(&checkpoint, architecture.tasks.first().copied());
+    let accepted = accept(&checkpoint, None).or_else(|_| own_task()).unwrap();
     let only = |architecture: &Architecture| architecture.only.iter().map(Only::key).collect::<Vec<_>>();
     if accepted.architecture.keys != architecture.keys || only(accepted.architecture) != only(architecture) {
         return None;
