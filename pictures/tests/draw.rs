@@ -45,6 +45,10 @@ fn what_is_outside_is_left_out() {
         picture.frame(sides, "a caption that is longer than the picture \u{4e2d}", [1, 2, 3]);
     }
     assert_eq!((picture.width(), picture.height()), (16, 8));
+    // Nothing of a box beyond the picture is in it.
+    let mut untouched = black(16, 8);
+    untouched.frame([100.0, 100.0, 120.0, 110.0], "far", [1, 2, 3]);
+    assert_eq!(untouched, black(16, 8));
     black(1, 1).frame([0.0, 0.0, 1.0, 1.0], "x", [9; 3]);
 }
 

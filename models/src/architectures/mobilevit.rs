@@ -111,8 +111,8 @@ impl Settings {
             eps: config.positive("layer_norm_eps", 1e-5)?,
             qkv_bias: config.boolean("qkv_bias", true)?,
             windows: match config.size("output_stride", 32)?.value {
-                8 => [half, Window::spread(3, 1), Window::spread(3, 2)],
-                16 => [half, half, Window::spread(3, 1)],
+                8 => [half, Window::dilated(3, 1), Window::dilated(3, 2)],
+                16 => [half, half, Window::dilated(3, 1)],
                 _ => [half; 3],
             },
         };
@@ -291,7 +291,7 @@ fn segment(b: &mut Builder<'_>, s: &Settings, x: ValueId) -> Result<(), ModelErr
     let (point, relu) = (Window::centred(1, 1), Some(Activation::RELU));
     let [.., inner, _] = s.necks;
     let out = s.pooled;
-    let windows = std::iter::once(point).chain(s.rates.iter().map(|rate| Window::spread(3, rate.value)));
+    let windows = std::iter::once(point).chain(s.rates.iter().map(|rate| Window::dilated(3, rate.value)));
     let mut parts = Vec::new();
     for (at, window) in windows.enumerate() {
         parts.push(normalized(b, x, &format!("{HEAD}.convs.{at}"), [out, inner], window, relu)?);

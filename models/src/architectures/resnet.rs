@@ -231,8 +231,8 @@ pub(crate) fn maps(b: &mut Builder<'_>, s: &Settings, pixels: ValueId, path: &st
         for at in 0..depth.value {
             let stride = if at == 0 && halves && !dilates { 2 } else { 1 };
             // The first layer still takes elements side by side: it takes the map that is not thinned out.
-            let middle = if dilates && at > 0 { Window::spread(3, 2) } else { Window::centred(3, 1) };
-            let second = if dilates { Window::spread(3, 2) } else { Window::centred(3, 1) };
+            let middle = if dilates && at > 0 { Window::dilated(3, 2) } else { Window::centred(3, 1) };
+            let second = if dilates { Window::dilated(3, 2) } else { Window::centred(3, 1) };
             x = residual(b, s, x, path, [stage, at], [out, inner], stride, [middle, second])?;
             inner = out;
         }
@@ -334,7 +334,7 @@ fn deep_shortcut(
                 stage + 1
             )));
         }
-        let halved = convolution::halve(b, x, &format!("{path}{name}.0"))?;
+        let halved = convolution::average_pool(b, x, &format!("{path}{name}.0"))?;
         return layer(b, halved, path, &of_layer(&format!("{name}.1")), channels, Window::centred(1, 1));
     }
     match if s.bottleneck { out != inner } else { number == 0 } {

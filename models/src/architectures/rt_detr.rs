@@ -167,7 +167,7 @@ struct Settings {
     levels: Size,
     points: Size,
     /// What the distance of a place from a query is multiplied by.
-    reach: f64,
+    offset_scale: f64,
 }
 
 impl Settings {
@@ -232,7 +232,7 @@ impl Settings {
             maps,
             levels,
             points: config.size("decoder_n_points", 4)?,
-            reach: 0.5,
+            offset_scale: 0.5,
         })
     }
 }
@@ -243,8 +243,8 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
 }
 
 fn build_v2(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
-    let reach = b.config.not_negative("decoder_offset_scale", 0.5)?;
-    let s = Settings { reach, shares_heads: true, ..Settings::read(b.config)? };
+    let offset_scale = b.config.not_negative("decoder_offset_scale", 0.5)?;
+    let s = Settings { offset_scale, shares_heads: true, ..Settings::read(b.config)? };
     let levels = b.config.size("decoder_n_levels", 3)?;
     if levels.value != s.levels.value {
         return Err(b.config.error(format!("{levels}, but {}", s.levels)));

@@ -39,7 +39,7 @@ impl Window {
     }
 
     /// A window of an odd size whose centre is at each element, and which covers each `dilation`-th one.
-    pub(crate) fn spread(kernel: usize, dilation: usize) -> Self {
+    pub(crate) fn dilated(kernel: usize, dilation: usize) -> Self {
         Self { padding: kernel / 2 * dilation, dilation, ..Self::centred(kernel, 1) }
     }
 
@@ -288,7 +288,7 @@ pub(crate) fn max_pool(b: &mut Builder<'_>, x: ValueId, window: Window, module: 
 }
 
 /// `torch.nn.AvgPool2d` of windows of two by two side by side, of which those at the end may be smaller.
-pub(crate) fn halve(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
+pub(crate) fn average_pool(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
     let [batch, channels, height, width] = dims(b, x)?;
     // As many as a centred window of stride 2 has.
     let window = Window::centred(3, 2);
@@ -302,7 +302,7 @@ pub(crate) fn halve(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<Val
 }
 
 /// Rows of each image by their numbers: of [batch_size, rows, features], by [batch_size, count, 1].
-pub(crate) fn pick(b: &mut Builder<'_>, x: ValueId, rows: ValueId, module: &str) -> Result<ValueId, ModelError> {
+pub(crate) fn gather_rows(b: &mut Builder<'_>, x: ValueId, rows: ValueId, module: &str) -> Result<ValueId, ModelError> {
     let (from, by) = (b.graph.ty(x).shape.clone(), b.graph.ty(rows).shape.clone());
     let shape = Shape::new([from[0].clone(), by[1].clone(), from[2].clone()]);
     foreign(b, "GatherND", vec![Some(x), Some(rows)], &[("batch_dims", Setting::Int(1))], shape, module)

@@ -138,7 +138,7 @@ impl Neck {
         let projected =
             transposed::pointwise(b, patches.layers[at], &format!("{path}.projection"), [size, patches.hidden], true)?;
         match self.factors[at] {
-            Factor::Up(factor) => transposed::spread(b, projected, sides, &resize, [size, size], factor),
+            Factor::Up(factor) => transposed::conv_transpose(b, projected, sides, &resize, [size, size], factor),
             Factor::Same => convolution::map(b, projected, sides, size, &resize),
             Factor::Down(stride) => {
                 let map = convolution::map(b, projected, sides, size, &format!("{path}.map"))?;

@@ -61,7 +61,12 @@ pub(crate) fn resize(
 
 /// `torch.nn.functional.grid_sample` without corners at the same places: the values of maps [rows, channels, height, width]
 /// between their places at x and y from -1 to 1, [rows, queries, points, 2], and 0 outside: [rows, channels, queries, points].
-pub(crate) fn sample(b: &mut Builder<'_>, map: ValueId, grid: ValueId, module: &str) -> Result<ValueId, ModelError> {
+pub(crate) fn grid_sample(
+    b: &mut Builder<'_>,
+    map: ValueId,
+    grid: ValueId,
+    module: &str,
+) -> Result<ValueId, ModelError> {
     let ([rows, channels, ..], [_, queries, points, _]) = (dims(b, map)?, dims(b, grid)?);
     let shape = Shape::new([rows, channels, queries, points]);
     let settings = [("align_corners", Setting::Int(0)), ("mode", text("bilinear")), ("padding_mode", text("zeros"))];

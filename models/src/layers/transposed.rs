@@ -24,7 +24,7 @@ pub(crate) fn pointwise(
 
 /// `torch.nn.ConvTranspose2d` of [out, in] channels whose windows lie side by side, of places that are tokens: a feature map
 /// with `factor` times as many rows and columns. Each place gives a square of its own, so it is a linear layer of each place.
-pub(crate) fn spread(
+pub(crate) fn conv_transpose(
     b: &mut Builder<'_>,
     x: ValueId,
     [rows, columns]: [Dim; 2],

@@ -4,32 +4,12 @@ use std::collections::BTreeMap;
 
 use planish_ir::ops::Attention;
 use planish_ir::{Graph, Op};
-use planish_models::{LoadOptions, Loaded, Task};
+use planish_models::{Loaded, Task};
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 
-use crate::support::{Draft, Stored, assert_says, golden, load_path, meaning};
+use crate::support::{Draft, LENIENT, STRICT, Stored, assert_says, golden, load_path, meaning};
 
-const LENIENT: LoadOptions = LoadOptions {
-    task: None,
-    strict: false,
-    pooling: None,
-    latent_cache: None,
-    image_size: None,
-    pictures: None,
-    preprocessing: None,
-    steps: None,
-};
-const STRICT: LoadOptions = LoadOptions {
-    task: None,
-    strict: true,
-    pooling: None,
-    latent_cache: None,
-    image_size: None,
-    pictures: None,
-    preprocessing: None,
-    steps: None,
-};
 const DECODERS: [&str; 5] = ["gpt2", "llama", "mistral", "phi3", "qwen2"];
 
 #[track_caller]

@@ -23,16 +23,7 @@ pub(crate) const LENIENT: LoadOptions = LoadOptions {
     steps: None,
 };
 /// Loading in which warnings are errors, for the task of the class.
-pub(crate) const STRICT: LoadOptions = LoadOptions {
-    task: None,
-    strict: true,
-    pooling: None,
-    latent_cache: None,
-    image_size: None,
-    pictures: None,
-    preprocessing: None,
-    steps: None,
-};
+pub(crate) const STRICT: LoadOptions = LoadOptions { strict: true, ..LENIENT };
 
 /// The folder of a golden.
 pub(crate) fn golden(name: &str) -> PathBuf {

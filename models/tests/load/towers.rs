@@ -3,19 +3,7 @@
 use planish_models::{LoadOptions, Task};
 use serde_json::{Value, json};
 
-use crate::support::{Draft, assert_meaning, assert_says, golden, load_path, task};
-
-const STRICT: LoadOptions = LoadOptions {
-    task: None,
-    strict: true,
-    pooling: None,
-    latent_cache: None,
-    image_size: None,
-    pictures: None,
-    preprocessing: None,
-    steps: None,
-};
-const LENIENT: LoadOptions = LoadOptions { strict: false, ..STRICT };
+use crate::support::{Draft, LENIENT, STRICT, assert_meaning, assert_says, golden, load_path, task};
 
 /// The object of a key of a golden's configuration.
 fn part_of(name: &str, key: &str) -> Value {

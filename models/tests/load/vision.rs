@@ -3,28 +3,7 @@
 use planish_models::{ImageSize, LoadOptions, Task};
 use serde_json::{Value, json};
 
-use crate::support::{Draft, Stored, assert_says, golden, load_path, meaning, task};
-
-const LENIENT: LoadOptions = LoadOptions {
-    task: None,
-    strict: false,
-    pooling: None,
-    latent_cache: None,
-    image_size: None,
-    pictures: None,
-    preprocessing: None,
-    steps: None,
-};
-const STRICT: LoadOptions = LoadOptions {
-    task: None,
-    strict: true,
-    pooling: None,
-    latent_cache: None,
-    image_size: None,
-    pictures: None,
-    preprocessing: None,
-    steps: None,
-};
+use crate::support::{Draft, LENIENT, STRICT, Stored, assert_says, golden, load_path, meaning, task};
 
 fn interface(draft: &Draft, options: LoadOptions) -> Vec<String> {
     let model = draft.load(options).unwrap();

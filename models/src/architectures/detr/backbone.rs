@@ -148,26 +148,11 @@ fn stages_of_timm(section: &Config<'_>) -> Result<Vec<usize>, ModelError> {
 /// The stages of so many that a backbone of the transformers library gives, by numbers from 1 on: the last one where nothing says
 /// which.
 pub(in super::super) fn stages(section: &Config<'_>, count: usize) -> Result<Vec<usize>, ModelError> {
-    let listed = |key: &'static str, stage: &dyn Fn(&Value) -> Option<usize>| {
-        let Some(value) = section.get(key) else { return Ok(None) };
-        let found = value.as_array().and_then(|list| list.iter().map(stage).collect::<Option<Vec<usize>>>());
-        let is_ordered = |found: &Vec<usize>| !found.is_empty() && found.windows(2).all(|pair| pair[0] < pair[1]);
-        let expected = format!("a list of stages from 1 to {count} in ascending order");
-        found.filter(is_ordered).map(Some).ok_or_else(|| section.unexpected(key, value, &expected))
-    };
-    let in_range = |stage: &usize| (1..=count).contains(stage);
-    let by_name = listed("out_features", &|name| name.as_str()?.strip_prefix("stage")?.parse().ok().filter(in_range))?;
-    let by_number = listed("out_indices", &|number| {
-        let signed = |count: usize| i64::try_from(count).ok();
-        let number = number.as_i64()?;
-        let from_end = number.checked_add(signed(count)?)?.checked_add(1)?;
-        usize::try_from(if number < 0 { from_end } else { number }).ok().filter(in_range)
-    })?;
-    match (by_name, by_number) {
-        (Some(names), Some(numbers)) if names != numbers => {
-            Err(section.error("`out_features` and `out_indices` name different stages; set one of them to null"))
-        }
-        (Some(stages), _) | (None, Some(stages)) => Ok(stages),
-        (None, None) => Ok(vec![count]),
+    let taken = section.stages(count)?;
+    match taken.first() {
+        Some(0) => Err(section.error(format!(
+            "`out_features` or `out_indices` names the stem, and a detector takes stages from 1 to {count}; leave the stem out"
+        ))),
+        _ => Ok(taken),
     }
 }

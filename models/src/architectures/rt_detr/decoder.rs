@@ -111,7 +111,7 @@ impl Settings {
         let top = TopK { x: best, axis: 1, k: queries.clone(), smallest: Flag(false) };
         let [_, at] = b.emit_all(top, "queries.top")?[..] else { unreachable!("there are elements and their places") };
         let rows = b.reshape(at, [Dim::symbol(BATCH), queries.clone(), Dim::constant(1)], "queries.rows")?;
-        let states = convolution::pick(b, states, rows, "queries.states")?;
+        let states = convolution::gather_rows(b, states, rows, "queries.states")?;
         let moved = detection::perceptron(b, states, "enc_bbox_head", [box_size(), hidden], 3)?;
         let around = b.emit(Gather { x: boxes, indices: at, axis: 0 }, "queries.around")?;
         let boxes = b.add(moved, around, "queries.boxes")?;
@@ -159,9 +159,15 @@ impl Settings {
             let scale = b.weight(&[&stored], &[Size::derived(levels * points, "levels * points")])?;
             let scale = b.reshape(scale, [of_levels.clone(), of_points.clone(), Dim::constant(1)], &at("scale"))?;
             let offsets = b.binary(BinaryKind::Mul, [offsets, scale], &at("of_points"))?;
-            b.with_number(BinaryKind::Mul, offsets, self.reach, &at("scaled"), "decoder_offset_scale")?
+            b.with_number(BinaryKind::Mul, offsets, self.offset_scale, &at("scaled"), "decoder_offset_scale")?
         } else {
-            b.with_number(BinaryKind::Mul, offsets, self.reach / points as f64, &at("scaled"), "decoder_n_points")?
+            b.with_number(
+                BinaryKind::Mul,
+                offsets,
+                self.offset_scale / points as f64,
+                &at("scaled"),
+                "decoder_n_points",
+            )?
         };
         let one = Dim::constant(1);
         let mut part = |start: i64, name: &str| {
@@ -196,7 +202,7 @@ impl Settings {
             let own = b.transpose(own, &[0, 2, 1, 3, 4], &at("grid.heads_first"))?;
             let own =
                 b.reshape(own, [rows.clone(), count.clone(), of_points.clone(), Dim::constant(2)], &at("grid.rows"))?;
-            taken.push(resize::sample(b, map, own, &at("sample"))?);
+            taken.push(resize::grid_sample(b, map, own, &at("sample"))?);
         }
         let taken = b.emit(Concat { parts: taken, axis: 3 }, &at("samples"))?;
         let all = patches::dim(levels * points);

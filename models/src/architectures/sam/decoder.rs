@@ -261,13 +261,19 @@ impl Decoder {
         let at = |name: &str| format!("{PATH}.{name}");
         let [quarter, eighth] =
             [4, 8].map(|part| Size::derived(self.hidden.value / part, "channels of enlarged images"));
-        let map =
-            transposed::spread(b, image, [dim(grid), dim(grid)], &at("upscale_conv1"), [quarter, self.hidden], 2)?;
+        let map = transposed::conv_transpose(
+            b,
+            image,
+            [dim(grid), dim(grid)],
+            &at("upscale_conv1"),
+            [quarter, self.hidden],
+            2,
+        )?;
         let x = convolution::tokens(b, map, &at("upscale_conv1.tokens"))?;
         let x = b.layer_norm(x, &at("upscale_layer_norm"), quarter, EPS)?;
         let x = Activation::GELU.apply(b, x, &at("upscale_layer_norm.act"))?;
         let (twice, side) = (dim(2 * grid), 4 * grid);
-        let map = transposed::spread(b, x, [twice.clone(), twice], &at("upscale_conv2"), [eighth, quarter], 2)?;
+        let map = transposed::conv_transpose(b, x, [twice.clone(), twice], &at("upscale_conv2"), [eighth, quarter], 2)?;
         let map = Activation::GELU.apply(b, map, &at("upscale_conv2.act"))?;
         let map = b.reshape(map, [run.rows.clone(), dim(eighth.value), dim(side * side)], &at("upscaled"))?;
         let mut filters = Vec::new();
