@@ -42,6 +42,7 @@ pub(crate) const BOXES: Named<InputRole> = ("bbox", InputRole::Boxes);
 /// Pictures before they are processed.
 pub(crate) const IMAGE: Named<InputRole> = ("image", InputRole::Image);
 pub(crate) const PIXELS: Named<InputRole> = ("pixel_values", InputRole::Pixels);
+pub(crate) const FEATURES: Named<InputRole> = ("input_features", InputRole::Features);
 
 pub(crate) const POINT_PLACES: Named<InputRole> = ("input_points", InputRole::Points);
 pub(crate) const POINT_LABELS: Named<InputRole> = ("input_labels", InputRole::PointLabels);
@@ -269,6 +270,7 @@ pub fn input(role: InputRole) -> Option<&'static str> {
         POSITION_IDS,
         BOXES,
         PIXELS,
+        FEATURES,
         POINT_PLACES,
         POINT_LABELS,
         IMAGE_STATES.0,

@@ -1,6 +1,7 @@
 //! The parts that encoder-decoders share: their three graphs, the decoder's attention to itself and to the
 //! encoder over caches of keys and values, and the head that scores the next token. Parts, inputs
-//! and outputs are named as Optimum names them.
+//! and outputs are named as Optimum names them. An encoder reads tokens ([`Encoder`]), or something else, such as features of
+//! sound or pixels, whose input its architecture adds ([`finish_encoder`], [`Decoder::of_whole`]).
 
 use planish_ir::ops::{Attention, BinaryKind, Concat, Expand, Flag, Linear, Real, Slice};
 use planish_ir::{DType, Dim, OutputRole, PartRole, Shape, ValueId};
@@ -40,9 +41,14 @@ impl Encoder {
 
     /// Adds the output and ends the part.
     pub(crate) fn finish(self, b: &mut Builder<'_>, hidden: ValueId) {
-        b.give(names::HIDDEN, hidden);
-        b.finish(PartRole::Encoder);
+        finish_encoder(b, hidden);
     }
+}
+
+/// Adds the output of an encoder, [batch_size, places, features], and ends the part.
+pub(crate) fn finish_encoder(b: &mut Builder<'_>, hidden: ValueId) {
+    b.give(names::HIDDEN, hidden);
+    b.finish(PartRole::Encoder);
 }
 
 /// The heads of a decoder's attention.
@@ -61,8 +67,8 @@ pub(crate) struct Decoder {
     /// i64[batch_size, decoder_sequence_length].
     pub(crate) input_ids: ValueId,
     heads: Heads,
-    /// bool[batch_size, encoder_sequence_length].
-    mask: ValueId,
+    /// bool[batch_size, encoder_sequence_length]; absent where the decoder attends to all that the encoder gives.
+    mask: Option<ValueId>,
     /// The output of the encoder; absent if its keys and values are cached.
     encoder: Option<ValueId>,
     /// The number of layers that have attended to themselves.
@@ -75,19 +81,19 @@ pub(crate) struct Decoder {
 pub(crate) const CACHED: [bool; 2] = [false, true];
 
 impl Decoder {
-    /// Adds the inputs, but those of the cache: each layer adds its own.
-    pub(crate) fn new(
-        b: &mut Builder<'_>,
-        [vocabulary, hidden]: [Size; 2],
-        heads: Heads,
-        cached: bool,
-    ) -> Result<Self, ModelError> {
-        let encoded = [BATCH, ENCODER_SEQUENCE].map(Dim::symbol);
-        let attention_mask = b.ids(names::ENCODER_MASK, encoded.clone(), 2);
+    /// Adds the inputs, but those of the cache: each layer adds its own. `hidden` are the features that the encoder gives.
+    pub(crate) fn new(b: &mut Builder<'_>, sizes: [Size; 2], heads: Heads, cached: bool) -> Result<Self, ModelError> {
+        let attention_mask = b.ids(names::ENCODER_MASK, [BATCH, ENCODER_SEQUENCE].map(Dim::symbol), 2);
+        let whole = Self::of_whole(b, sizes, heads, cached);
+        Ok(Self { mask: Some(mask(b, attention_mask)?), ..whole })
+    }
+
+    /// The same without a mask: it attends to all that the encoder gives.
+    pub(crate) fn of_whole(b: &mut Builder<'_>, [vocabulary, hidden]: [Size; 2], heads: Heads, cached: bool) -> Self {
         let input_ids = b.ids(names::DECODER_IDS, [BATCH, DECODER_SEQUENCE].map(Dim::symbol), vocabulary.signed());
-        let states = || encoded.into_iter().chain([hidden.signed().into()]);
+        let states = || [BATCH, ENCODER_SEQUENCE].map(Dim::symbol).into_iter().chain([hidden.signed().into()]);
         let encoder = (!cached).then(|| b.floats(names::ENCODER_STATES.0, names::ENCODER_STATES.1, states()));
-        Ok(Self { input_ids, heads, mask: mask(b, attention_mask)?, encoder, layers: 0, present: Some(Vec::new()) })
+        Self { input_ids, heads, mask: None, encoder, layers: 0, present: Some(Vec::new()) }
     }
 
     /// A decoder after its encoder in one graph, which gives `states` and has as many tokens: those of the encoder, one place
@@ -109,7 +115,7 @@ impl Decoder {
         let longer = b.emit(Concat { parts: vec![start, encoder.input_ids], axis: 1 }, &at("longer"))?;
         let slice = Slice { x: longer, axis: 1, start: Dim::constant(0), end: length.clone() };
         let input_ids = b.emit(slice, MODULE)?;
-        Ok(Self { input_ids, heads, mask: encoder.mask, encoder: Some(states), layers: 0, present: None })
+        Ok(Self { input_ids, heads, mask: Some(encoder.mask), encoder: Some(states), layers: 0, present: None })
     }
 
     /// The number of the decoder's tokens that are cached.
@@ -166,7 +172,7 @@ impl Decoder {
             None => self.cache(b, layer, CacheOf::Encoder, ENCODER_SEQUENCE),
         };
         let attention = Attention {
-            mask: Some(self.mask),
+            mask: self.mask,
             present: Flag(self.encoder.is_some() && self.present.is_some()),
             ..Attention::new(q, k, v, self.heads.count.value, Real(self.heads.scale))
         };
