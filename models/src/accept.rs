@@ -87,7 +87,8 @@ fn check_values(config: &Config<'_>, architecture: &Architecture) -> Result<(), 
         check_only(config, *only)?;
     }
     const ENCODES_AND_DECODES: &str = "is_encoder_decoder";
-    if !architecture.tasks.contains(&Task::Text2TextGeneration)
+    let decodes = [Task::Text2TextGeneration, Task::AutomaticSpeechRecognition];
+    if !architecture.tasks.iter().any(|task| decodes.contains(task))
         && !architecture.irrelevant_keys.contains(&ENCODES_AND_DECODES)
     {
         check_only(config, Only::Off(ENCODES_AND_DECODES))?;

@@ -69,6 +69,12 @@ tasks! {
             "seq2seq-lm", "summarization", "translation", "text2text-generation-with-past",
             "seq2seq-lm-with-past", "summarization-with-past", "translation-with-past",
         ], classes ["ForConditionalGeneration", "ForSeq2SeqLM", "MTModel"];
+    /// As `text2text-generation`, of an encoder that reads a recording.
+    AutomaticSpeechRecognition = "automatic-speech-recognition", synonyms [
+            "speech2seq-lm", "automatic-speech-recognition-with-past", "speech2seq-lm-with-past",
+        ], classes ["ForSpeechSeq2Seq", "WhisperForConditionalGeneration", "MoonshineForConditionalGeneration"];
+    /// `logits` [batch_size, labels] of a recording.
+    AudioClassification = "audio-classification", synonyms [], classes ["ForAudioClassification"];
     /// `logits` [batch_size, labels] of an image.
     ImageClassification = "image-classification", synonyms [], classes ["ForImageClassification", "ForImageClassificationWithTeacher"];
     /// Of images and texts `logits_per_image` [images, texts] and `logits_per_text` [texts, images], with `text_embeds` and
@@ -118,6 +124,8 @@ impl Task {
             | Task::MultipleChoice
             | Task::TextGeneration
             | Task::Text2TextGeneration
+            | Task::AutomaticSpeechRecognition
+            | Task::AudioClassification
             | Task::ImageClassification
             | Task::SemanticSegmentation => &[OutputRole::Logits],
             Task::ObjectDetection => &[OutputRole::Logits, OutputRole::Boxes],

@@ -110,7 +110,8 @@ fn all_models_verify_with_a_padded_vocabulary() {
                 assert!(logits.is_none() || *logits == Some(Logits::Sliced), "{name}");
             }
             let scores = manifest.parts.iter().any(|part| part.vocabulary.as_ref().unwrap().logits.is_some());
-            let language = [Task::TextGeneration, Task::Text2TextGeneration, Task::FillMask];
+            let language =
+                [Task::TextGeneration, Task::Text2TextGeneration, Task::AutomaticSpeechRecognition, Task::FillMask];
             assert_eq!(scores, language.contains(&manifest.task.unwrap()), "{name}");
             if scores {
                 scored += 1;

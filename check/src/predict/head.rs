@@ -156,7 +156,7 @@ impl Head {
                 })?;
                 pooled(artifact, settings, output, warn)
             }
-            Task::TextClassification | Task::ImageClassification => {
+            Task::TextClassification | Task::ImageClassification | Task::AudioClassification => {
                 let output = named(OutputRole::Logits)?;
                 match classes(&config, of(OutputRole::Logits)) {
                     Some(1) => Ok(Self::Score { output, activation: config.activation(1)? }),
@@ -186,6 +186,9 @@ impl Head {
             }
             Task::TextGeneration | Task::Text2TextGeneration => {
                 bail!(Unfit(format!("{folder} generates text: planish generate {folder}")))
+            }
+            Task::AutomaticSpeechRecognition => {
+                bail!(Unfit(format!("{folder} writes down what recordings say: planish transcribe {folder}")))
             }
             Task::MultipleChoice => bail!(Unfit(format!(
                 "{folder} chooses one of several texts, and a prediction is of one text or a pair; `planish run` takes ids as a \

@@ -55,7 +55,8 @@ pub(super) fn model(source: &Loaded, options: &CompileOptions, observer: &dyn Ob
     if options.passes.cache == CacheForm::InPlace && source.parts.len() > 1 {
         bail!("{SEVERAL_PARTS}");
     }
-    let generates = [Some(Task::TextGeneration), Some(Task::Text2TextGeneration)].contains(&source.task);
+    let generates = [Task::TextGeneration, Task::Text2TextGeneration, Task::AutomaticSpeechRecognition];
+    let generates = source.task.is_some_and(|task| generates.contains(&task));
     if options.passes.last_logits && !generates {
         bail!(
             "--recipe logits=last is for models that generate text, and this one is for {}; leave it out",

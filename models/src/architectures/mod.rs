@@ -142,6 +142,7 @@ pub(crate) mod vaultgemma;
 pub(crate) mod vit;
 pub(crate) mod vit_msn;
 pub(crate) mod vitpose;
+pub(crate) mod whisper;
 pub(crate) mod xglm;
 pub(crate) mod yolos;
 pub(crate) mod youtu;
@@ -311,6 +312,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     vit::ARCHITECTURE,
     vit_msn::ARCHITECTURE,
     vitpose::ARCHITECTURE,
+    whisper::ARCHITECTURE,
     xglm::ARCHITECTURE,
     roberta::XLM_ROBERTA,
     roberta::XLM_ROBERTA_XL,

@@ -7,6 +7,7 @@ pub(crate) mod blocks;
 pub(crate) mod builder;
 pub(crate) mod chunks;
 pub(crate) mod convolution;
+pub(crate) mod convolution_1d;
 pub(crate) mod decoder;
 pub(crate) mod delta;
 pub(crate) mod dense;
