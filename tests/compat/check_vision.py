@@ -23,7 +23,9 @@ HEADS = (
     "ForDepthEstimation", "ForSemanticSegmentation", "ForPoseEstimation",
 )  # fmt: skip
 # Types that take images of any size.
-OF_ANY_SIZE = ("detr", "rt_detr", "rt_detr_v2", "table-transformer", "yolos")
+OF_ANY_SIZE = (
+    "convnext", "convnextv2", "detr", "resnet", "rt_detr", "rt_detr_v2", "segformer", "table-transformer", "yolos",
+)  # fmt: skip
 # Outputs of transformers that graphs leave out, by the endings of classes.
 INNER = {
     "Model": {"encoder_last_hidden_state", "intermediate_hidden_states"},

@@ -105,6 +105,38 @@ def resnet(d: Draw) -> dict:
     )  # fmt: skip
 
 
+def resnet_alone(d: Draw) -> dict:
+    config = resnet(d) | dict(num_labels=d.randint(1, 5))
+    del config["model_type"], config["out_features"]
+    return config
+
+
+def convnext(d: Draw) -> dict:
+    stages = d.randint(2, 4)
+    return dict(
+        num_channels=d.of(1, 3), patch_size=d.of(2, 4), num_stages=stages, hidden_sizes=[d.randint(3, 17) for _ in range(stages)],
+        depths=[d.randint(1, 2) for _ in range(stages)], hidden_act=d.activation(), layer_norm_eps=d.of(1e-12, 1e-6, 1e-3),
+        num_labels=d.randint(1, 5),
+    )  # fmt: skip
+
+
+def convnext_v1(d: Draw) -> dict:
+    return convnext(d) | dict(layer_scale_init_value=d.of(0.0, 0.1))
+
+
+def segformer(d: Draw) -> dict:
+    stages = d.randint(1, 4)
+    heads = [d.of(1, 2, 3) for _ in range(stages)]
+    patches = [d.of(3, 5, 7) for _ in range(stages)]
+    return dict(
+        num_channels=d.of(1, 3), num_encoder_blocks=stages, depths=[d.randint(1, 2) for _ in range(stages)],
+        sr_ratios=[d.of(1, 2, 4) for _ in range(stages)], hidden_sizes=[count * d.randint(4, 8) for count in heads],
+        patch_sizes=patches, strides=[d.randint(2, 4) if stage == 0 else 2 for stage in range(stages)],
+        num_attention_heads=heads, mlp_ratios=[d.of(1, 2, 3) for _ in range(stages)], hidden_act=d.activation(),
+        layer_norm_eps=d.of(1e-12, 1e-6, 1e-3), decoder_hidden_size=d.randint(3, 17), num_labels=d.randint(1, 5),
+    )  # fmt: skip
+
+
 def detr(d: Draw) -> dict:
     backbone, hidden = resnet(d), d.of(32, 64)
     return dict(
@@ -233,6 +265,8 @@ TYPES = {
     "chinese_clip_text_model": chinese_clip_text,
     "chinese_clip_vision_model": clip_vision,
     "clip": clip,
+    "convnext": convnext_v1,
+    "convnextv2": convnext,
     "clip_text_model": clip_text,
     "clip_vision_model": clip_vision,
     "mobilevit": mobilevit,
@@ -249,8 +283,10 @@ TYPES = {
     "dinov2_with_registers": registers,
     "dinov3_vit": dinov3,
     "dpt": lambda d: dense_configs.dpt(d, square(vit(d)), square(dinov2(d))),
+    "resnet": resnet_alone,
     "rt_detr": rt_detr,
     "rt_detr_v2": rt_detr_v2,
+    "segformer": segformer,
     "swin": swin,
     "swinv2": swinv2,
     "table-transformer": detr,

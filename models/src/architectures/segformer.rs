@@ -20,7 +20,19 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "Segformer",
     base: "segformer",
     other_bases: &[],
-    renamed: &[],
+    renamed: &[
+        ("attention.self.query", "attention.q_proj"),
+        ("attention.self.key", "attention.k_proj"),
+        ("attention.self.value", "attention.v_proj"),
+        ("attention.self.sr", "attention.sequence_reduction.sequence_reduction"),
+        ("attention.self.layer_norm", "attention.sequence_reduction.layer_norm"),
+        ("attention.output.dense", "attention.o_proj"),
+        ("mlp.dense1", "mlp.fc1"),
+        ("mlp.dense2", "mlp.fc2"),
+        ("layer_norm_1", "layernorm_before"),
+        ("layer_norm_2", "layernorm_after"),
+        ("decode_head.linear_c", "decode_head.linear_projections"),
+    ],
     tasks: &[Task::FeatureExtraction, Task::ImageClassification, Task::SemanticSegmentation],
     keys: &[&[
         "decoder_hidden_size",
@@ -124,6 +136,16 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     Ok(Properties::default())
 }
 
+/// The patches, the list of blocks and the norm of a stage. transformers 5 has a module for each stage
+/// (`save_original_format=False`).
+fn modules(b: &Builder<'_>, stage: usize) -> [String; 3] {
+    let own = ["patch_embeddings", "blocks", "layer_norm"].map(|name| format!("stages.{stage}.{name}"));
+    match b.tensors.contains(&format!("{}.proj.weight", own[0])) {
+        true => own,
+        false => ["patch_embeddings", "block", "layer_norm"].map(|name| format!("encoder.{name}.{stage}")),
+    }
+}
+
 /// A stage: [batch_size, inner, height, width] to fewer places of `stage.hidden` channels.
 fn transformer(
     b: &mut Builder<'_>,
@@ -133,16 +155,15 @@ fn transformer(
     at: usize,
     inner: Size,
 ) -> Result<ValueId, ModelError> {
-    let path = format!("encoder.patch_embeddings.{at}");
+    let [path, blocks, norm] = modules(b, at);
     let x = convolution::conv(b, x, &format!("{path}.proj"), [stage.hidden, inner], stage.patches, true)?;
     let [_, _, height, width] = convolution::dims(b, x)?;
     let sides = [height, width];
     let x = convolution::tokens(b, x, &path)?;
     let mut x = b.layer_norm(x, &format!("{path}.layer_norm"), stage.hidden, EPS)?;
     for layer in 0..stage.depth.value {
-        x = block(b, s, stage, x, &sides, &format!("encoder.block.{at}.{layer}"))?;
+        x = block(b, s, stage, x, &sides, &format!("{blocks}.{layer}"))?;
     }
-    let norm = format!("encoder.layer_norm.{at}");
     let x = b.layer_norm(x, &norm, stage.hidden, EPS)?;
     convolution::map(b, x, sides, stage.hidden, &format!("{norm}.map"))
 }
