@@ -12,6 +12,7 @@ use crate::architecture::Architecture;
 use crate::architectures::ARCHITECTURES;
 use crate::checkpoint::config::{Config, brief, is_off};
 use crate::checkpoint::config_keys::{EXPERTS, IRRELEVANT, ONLY, Only, QUANTIZATION, REMOTE_CODE};
+use crate::checkpoint::multimodal;
 use crate::checkpoint::quantized::Quantization;
 use crate::checkpoint::refusals::other_architecture;
 use crate::{Checkpoint, ModelError, Task};
@@ -28,6 +29,8 @@ pub(crate) struct Accepted<'a> {
     pub(crate) class: Option<&'a str>,
     /// How linear layers are quantized, where they are.
     pub(crate) quantization: Option<Quantization>,
+    /// The text model of a model that sees.
+    pub(crate) text: Option<(Config<'a>, &'static Architecture)>,
 }
 
 /// Judges the configuration of a checkpoint. `task` is the one that the caller asks for.
@@ -35,6 +38,19 @@ pub(crate) struct Accepted<'a> {
 /// # Errors
 /// When architecture or task are unknown, or a key has a value that no graph here follows.
 pub(crate) fn accept(checkpoint: &Checkpoint, task: Option<Task>) -> Result<Accepted<'_>, ModelError> {
+    let class = class_name(&Config::new(checkpoint))?;
+    let Some(architecture) = multimodal::seeing(checkpoint, task, class) else { return accept_one(checkpoint, task) };
+    let mut config = Config::of_whole(checkpoint);
+    config.read_older_keys(architecture.older_keys)?;
+    check_values(&config, architecture)?;
+    let text = accept_one(checkpoint, Some(Task::TextGeneration))?;
+    let (class, quantization) = (text.class, text.quantization);
+    let text = Some((text.config, text.architecture));
+    Ok(Accepted { config, architecture, task: Task::ImageTextToText, class, quantization, text })
+}
+
+/// The same of a model of one kind, or of the text model of a multimodal one.
+fn accept_one(checkpoint: &Checkpoint, task: Option<Task>) -> Result<Accepted<'_>, ModelError> {
     let mut config = Config::new(checkpoint);
     refuse_experts(&config)?;
     let quantization = Quantization::read(&config)?;
@@ -49,7 +65,7 @@ pub(crate) fn accept(checkpoint: &Checkpoint, task: Option<Task>) -> Result<Acce
     let task = choose_task(&config, architecture, task.or(is_usual.then_some(Task::TextGeneration)), class)?;
     check_values(&config, architecture)?;
     check_code(&config, architecture)?;
-    Ok(Accepted { config, architecture, task, class, quantization })
+    Ok(Accepted { config, architecture, task, class, quantization, text: None })
 }
 
 /// The configuration of a part of a model, under the first of some keys that is there, judged by the lists of the architecture

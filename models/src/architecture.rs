@@ -46,6 +46,11 @@ impl Architecture {
         self.keys.iter().any(|keys| keys.contains(&key)) || self.older_keys.iter().any(|(older, _)| *older == key)
     }
 
+    /// Whether it is of models of images and texts that generate text.
+    pub(crate) fn sees(&self) -> bool {
+        self.tasks.contains(&Task::ImageTextToText)
+    }
+
     /// The error for a task that it has no head for.
     pub(crate) fn without(&self, task: Task) -> ModelError {
         ModelError::Task { model_type: self.model_type, task, tasks: self.tasks }

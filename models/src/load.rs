@@ -189,10 +189,11 @@ impl Checkpoint {
 pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, ModelError> {
     let listed = sentence::chosen(checkpoint, &options)?;
     let head = listed.as_ref().map(|listed| listed.modules.head());
-    let Accepted { mut config, architecture, task, class, quantization } =
+    let Accepted { mut config, architecture, task, class, quantization, text } =
         accept(checkpoint, head.or(options.task).or(checkpoint.task_of_adapters()))?;
     config.set_sizes_of_images(options.image_size.map(ImageSize::sides), options.pictures.map(ImageSize::sides));
     let mut builder = Builder::new(checkpoint, &config, architecture, quantization);
+    builder.text = text.as_ref().map(|(config, architecture)| (config, *architecture));
     builder.is_bare = listed.is_some();
     builder.chooses = task == Task::MultipleChoice;
     builder.latent_cache = options.latent_cache;
@@ -230,11 +231,16 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
         "{} reads these keys",
         architecture.model_type
     );
+    if let Some((config, architecture)) = &text {
+        debug_assert_eq!(accept::undeclared(config, architecture), [""; 0], "{} reads these", architecture.model_type);
+    }
     builder.tensors.check_adapters()?;
     let unused = builder.tensors.unused(architecture.unused_tensors);
     let mut warnings = checkpoint.gguf().map(|gguf| gguf.warnings.clone()).unwrap_or_default();
-    warnings.extend(checkpoint.whole().map(|whole| text_of(whole, &config, &builder)));
+    let whole = checkpoint.whole().filter(|_| text.is_none());
+    warnings.extend(whole.map(|whole| text_of(&whole.kind, &config, &builder)));
     warnings.extend(config.take_warnings());
+    warnings.extend(text.iter().flat_map(|(config, _)| config.take_warnings()));
     warnings.extend(listed.map(|listed| listed.warnings).unwrap_or_default());
     if !unused.is_empty() {
         warnings.push(unused_tensors(checkpoint, &unused));

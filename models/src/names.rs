@@ -16,6 +16,7 @@ const PARTS: &[Named<PartRole>] = &[
     ("decoder_model", PartRole::FirstStep),
     ("decoder_with_past_model", PartRole::NextStep),
     ("vision_encoder", PartRole::VisionEncoder),
+    ("embed_tokens", PartRole::Embedder),
     ("prompt_encoder_mask_decoder", PartRole::MaskDecoder),
 ];
 
@@ -25,10 +26,15 @@ pub fn part(role: PartRole) -> Option<&'static str> {
     PARTS.iter().find(|(_, other)| *other == role).map(|(name, _)| *name)
 }
 
+/// The decoder of a model that sees, which is the model but for what comes before it. Transformers.js names it so, with or without a
+/// switch between two graphs.
+pub(crate) const DECODER_OF_VECTORS: &str = "decoder_model_merged";
+
 /// The name of a part as the architectures have it; absent where none has such a part.
 #[must_use]
 pub fn known_part(name: &str) -> Option<&'static str> {
-    PARTS.iter().find(|(known, _)| *known == name).map(|(known, _)| *known)
+    let known = PARTS.iter().map(|(known, _)| *known).chain([DECODER_OF_VECTORS]);
+    known.into_iter().find(|known| *known == name)
 }
 
 pub(crate) const INPUT_IDS: Named<InputRole> = ("input_ids", InputRole::TokenIds);
@@ -43,6 +49,12 @@ pub(crate) const BOXES: Named<InputRole> = ("bbox", InputRole::Boxes);
 pub(crate) const IMAGE: Named<InputRole> = ("image", InputRole::Image);
 pub(crate) const PIXELS: Named<InputRole> = ("pixel_values", InputRole::Pixels);
 pub(crate) const FEATURES: Named<InputRole> = ("input_features", InputRole::Features);
+
+/// The vectors of tokens, which the embedder gives, and the decoder of a model that sees takes.
+pub(crate) const VECTORS: (Named<InputRole>, Named<OutputRole>) =
+    (("inputs_embeds", InputRole::Embeddings), ("inputs_embeds", OutputRole::Embeddings));
+/// The vectors of images that take the places of those of tokens.
+pub(crate) const IMAGE_FEATURES: Named<OutputRole> = ("image_features", OutputRole::Embeddings);
 
 pub(crate) const POINT_PLACES: Named<InputRole> = ("input_points", InputRole::Points);
 pub(crate) const POINT_LABELS: Named<InputRole> = ("input_labels", InputRole::PointLabels);
@@ -82,6 +94,8 @@ pub(crate) const BATCH: &str = "batch_size";
 /// The texts and the images of a model that compares all of them, which has no rows of both.
 pub(crate) const TEXTS: &str = "text_batch_size";
 pub(crate) const IMAGES: &str = "image_batch_size";
+/// The images of a row.
+pub(crate) const IMAGES_OF_ROW: &str = "num_images";
 pub(crate) const SEQUENCE: &str = "sequence_length";
 /// Rows and columns of pixels.
 pub(crate) const HEIGHT: &str = "height";
@@ -105,6 +119,7 @@ const SYMBOLS: &[Named<SymbolRole>] = &[
     (BATCH, SymbolRole::Rows),
     (TEXTS, SymbolRole::Rows),
     (IMAGES, SymbolRole::Rows),
+    (IMAGES_OF_ROW, SymbolRole::Rows),
     (SEQUENCE, SymbolRole::Tokens),
     (HEIGHT, SymbolRole::Height),
     (WIDTH, SymbolRole::Width),
@@ -247,6 +262,7 @@ pub fn output(role: OutputRole) -> Option<&'static str> {
         TOKENS,
         SENTENCE,
         SPARSE,
+        VECTORS.1,
         PRED_BOXES,
         PRED_MASKS,
         IOU_SCORES,
@@ -271,6 +287,7 @@ pub fn input(role: InputRole) -> Option<&'static str> {
         BOXES,
         PIXELS,
         FEATURES,
+        VECTORS.0,
         POINT_PLACES,
         POINT_LABELS,
         IMAGE_STATES.0,

@@ -75,6 +75,9 @@ tasks! {
         ], classes ["ForSpeechSeq2Seq", "WhisperForConditionalGeneration", "MoonshineForConditionalGeneration"];
     /// `logits` [batch_size, labels] of a recording.
     AudioClassification = "audio-classification", synonyms [], classes ["ForAudioClassification"];
+    /// Of a tower of images `image_features` [places, hidden], of tokens `inputs_embeds` [batch_size, sequence_length, hidden], and
+    /// of a decoder of such vectors what `text-generation` has.
+    ImageTextToText = "image-text-to-text", synonyms ["image-text-to-text-with-past"], classes [];
     /// `logits` [batch_size, labels] of an image.
     ImageClassification = "image-classification", synonyms [], classes ["ForImageClassification", "ForImageClassificationWithTeacher"];
     /// Of images and texts `logits_per_image` [images, texts] and `logits_per_text` [texts, images], with `text_embeds` and
@@ -126,6 +129,7 @@ impl Task {
             | Task::Text2TextGeneration
             | Task::AutomaticSpeechRecognition
             | Task::AudioClassification
+            | Task::ImageTextToText
             | Task::ImageClassification
             | Task::SemanticSegmentation => &[OutputRole::Logits],
             Task::ObjectDetection => &[OutputRole::Logits, OutputRole::Boxes],

@@ -2,14 +2,19 @@
 
 use planish_eval::Tensor;
 
-/// The columns of a matrix from one on, up to another.
+/// The columns of a matrix, or of one of vectors, from one on, up to another.
 pub fn columns(tensor: &Tensor, from: usize, to: usize) -> Tensor {
-    let &[rows, width] = tensor.shape() else { return tensor.clone() };
-    let (to, size) = (to.min(width), tensor.dtype().size());
+    let (rows, width, features) = match *tensor.shape() {
+        [rows, width] => (rows, width, None),
+        [rows, width, features] => (rows, width, Some(features)),
+        _ => return tensor.clone(),
+    };
+    let (to, size) = (to.min(width), tensor.dtype().size() * features.unwrap_or(1));
     let bytes = tensor.to_bytes();
     let kept: Vec<u8> =
         (0..rows).flat_map(|row| &bytes[(row * width + from) * size..(row * width + to) * size]).copied().collect();
-    Tensor::from_bytes(tensor.dtype(), vec![rows, to - from], &kept).unwrap_or_else(|| tensor.clone())
+    let shape = [rows, to - from].into_iter().chain(features).collect();
+    Tensor::from_bytes(tensor.dtype(), shape, &kept).unwrap_or_else(|| tensor.clone())
 }
 
 #[cfg(test)]
@@ -22,5 +27,7 @@ mod tests {
         assert_eq!(columns(&matrix, 1, 2), Tensor::new(vec![2, 1], vec![2i64, 5]).unwrap());
         assert_eq!(columns(&matrix, 1, usize::MAX), Tensor::new(vec![2, 2], vec![2i64, 3, 5, 6]).unwrap());
         assert_eq!(columns(&matrix, 3, 9).shape(), [2, 0]);
+        let vectors = Tensor::new(vec![1, 3, 2], vec![1i64, 2, 3, 4, 5, 6]).unwrap();
+        assert_eq!(columns(&vectors, 1, 2), Tensor::new(vec![1, 1, 2], vec![3i64, 4]).unwrap());
     }
 }

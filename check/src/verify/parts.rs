@@ -1,13 +1,14 @@
-//! Comparing models of several parts, where outputs of one part are inputs of another: encoder-decoders.
+//! Comparing models of several parts, where outputs of one part are inputs of another: encoder-decoders, and models that see.
 
 use anyhow::Result;
 use planish_artifact::chain::Tensors;
 use planish_artifact::named;
 use planish_artifact::verification::{CaseReport, ReferenceKind, Report, Skipped, Tolerances};
-use planish_data::inputs::seeded_inputs;
-use planish_ir::Interface;
+use planish_data::inputs::{has_cache, interface_of, seeded_inputs};
+use planish_ir::{Interface, PartRole};
 use planish_runtimes::RuntimeError;
 
+use super::cases::Case;
 use super::{Pair, held, per_token};
 
 /// Batch, tokens of the first part, tokens of each other part, and whether there is padding.
@@ -24,6 +25,8 @@ pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, toler
     let longest = longest.unwrap_or(usize::MAX);
     let parts = pairs.iter().map(|pair| (pair.name.clone(), pair.interface.clone()));
     let interface = Interface { parts: parts.collect() };
+    // What reads vectors reads as many as were made of ids.
+    let sees = interface.parts.iter().any(|(_, part)| part.role == PartRole::Embedder);
     let (mut cases, mut skipped) = (Vec::new(), Vec::new());
     for &(batch, tokens, [first, next], padded) in SIZES {
         // What continues from a cache has the tokens of both decoders.
@@ -31,9 +34,9 @@ pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, toler
         let first = first.min(longest.saturating_sub(next)).max(1);
         let mut given = Tensors::new(interface.clone());
         for (index, pair) in pairs.iter_mut().enumerate() {
-            let sequence = [tokens, first, next].get(index).copied().unwrap_or(next);
+            let sequence = if sees { tokens } else { [tokens, first, next].get(index).copied().unwrap_or(next) };
             let seed = seed.wrapping_add(index as u64);
-            let mut inputs = seeded_inputs(&pair.specs, batch, sequence, seed, padded && index == 0)?;
+            let mut inputs = seeded_inputs(&pair.specs, batch, sequence, seed, padded && (sees || index == 0))?;
             for (name, tensor) in &mut inputs {
                 if let Some(earlier) = given.input(&pair.name, name) {
                     *tensor = earlier.clone();
@@ -55,6 +58,15 @@ pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, toler
                 given.take_inputs(&pair.name, &inputs);
             }
             given.take_outputs(&pair.name, &expected);
+            if sees && sequence > 1 && has_cache(&pair.specs) {
+                let label = format!("{}, {batch} x {sequence}, {} of them cached", pair.name, sequence / 2);
+                let of = interface_of(&pair.specs);
+                let case = Case { label, inputs, before: Some(sequence / 2), of };
+                let [rest, expected] = case.run(pair.reference.session())?;
+                let actual = case.run(pair.candidate.as_mut()).map(|[_, outputs]| outputs);
+                let outputs = held(&expected, actual, &rest, &per_token, (&pair.interface, &pair.logits), tolerances);
+                cases.push(CaseReport { label: case.label, outputs });
+            }
         }
     }
     Ok(Report { reference: ReferenceKind::Interpreter, tolerances, cases, skipped })

@@ -205,6 +205,12 @@ impl Image {
 
     /// Adds the input of pixels: the vectors of a token of the whole image and of its patches, [images, 1 + patches, hidden].
     pub(crate) fn encode(&self, b: &mut Builder<'_>) -> Result<ValueId, ModelError> {
+        let x = self.embed(b)?;
+        self.layers.apply(b, x, Context::default())
+    }
+
+    /// The same before the first layer.
+    pub(crate) fn embed(&self, b: &mut Builder<'_>) -> Result<ValueId, ModelError> {
         const MODULE: &str = "vision_model.embeddings";
         let (s, size) = (&self.layers, self.layers.hidden);
         let projection = "vision_model.embeddings.patch_embedding";
@@ -215,8 +221,7 @@ impl Image {
         let count = Size::derived(1 + self.images.patches(), "tokens by `image_size` and `patch_size`");
         let positions = b.weight(&["vision_model.embeddings.position_embedding.weight"], &[count, size])?;
         let x = b.add(tokens, positions, "vision_model.embeddings.add")?;
-        let x = b.layer_norm(x, "vision_model.pre_layrnorm", size, s.eps)?;
-        s.apply(b, x, Context::default())
+        b.layer_norm(x, "vision_model.pre_layrnorm", size, s.eps)
     }
 
     /// The vector of the whole image: [images, 1 + patches, hidden] to [images, hidden].

@@ -40,6 +40,7 @@ pub(crate) mod eurobert;
 pub(crate) mod exaone;
 pub(crate) mod exaone4;
 pub(crate) mod exaone_moe;
+pub(crate) mod eyes;
 pub(crate) mod falcon;
 pub(crate) mod falcon_h1;
 pub(crate) mod falcon_mamba;
@@ -47,6 +48,7 @@ pub(crate) mod flex_olmo;
 pub(crate) mod gemma;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
+pub(crate) mod gemma3_vision;
 pub(crate) mod gemma3n;
 pub(crate) mod gemma4;
 pub(crate) mod glm;
@@ -68,6 +70,7 @@ pub(crate) mod helium;
 pub(crate) mod hunyuan_v1_dense;
 pub(crate) mod hunyuan_v1_moe;
 pub(crate) mod hyperclovax;
+pub(crate) mod idefics3;
 pub(crate) mod internlm3;
 pub(crate) mod iquestcoder;
 pub(crate) mod jais2;
@@ -78,6 +81,7 @@ pub(crate) mod lfm2;
 pub(crate) mod lfm2_moe;
 pub(crate) mod llama;
 pub(crate) mod llama4;
+pub(crate) mod llava;
 pub(crate) mod longt5;
 pub(crate) mod mamba;
 pub(crate) mod mamba2;
@@ -206,6 +210,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     flex_olmo::ARCHITECTURE,
     gemma::ARCHITECTURE,
     gemma2::ARCHITECTURE,
+    gemma3_vision::ARCHITECTURE,
     gemma3::ARCHITECTURE,
     gemma3n::ARCHITECTURE,
     gemma4::ARCHITECTURE,
@@ -228,6 +233,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     hunyuan_v1_dense::ARCHITECTURE,
     hunyuan_v1_moe::ARCHITECTURE,
     hyperclovax::ARCHITECTURE,
+    idefics3::ARCHITECTURE,
     internlm3::ARCHITECTURE,
     iquestcoder::ARCHITECTURE,
     jais2::ARCHITECTURE,
@@ -238,6 +244,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     lfm2_moe::ARCHITECTURE,
     llama::ARCHITECTURE,
     llama4::ARCHITECTURE,
+    llava::ARCHITECTURE,
     longt5::ARCHITECTURE,
     mamba::ARCHITECTURE,
     mamba2::ARCHITECTURE,
@@ -300,6 +307,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     siglip::IMAGE,
     smollm3::ARCHITECTURE,
     solar_open::ARCHITECTURE,
+    idefics3::SMOLVLM,
     squeezebert::ARCHITECTURE,
     stablelm::ARCHITECTURE,
     starcoder2::ARCHITECTURE,

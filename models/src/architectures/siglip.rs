@@ -61,7 +61,7 @@ pub(crate) const TEXT: Architecture = Architecture {
     ..ARCHITECTURE
 };
 
-const DEFAULTS: Defaults = Defaults { activation: "gelu_pytorch_tanh", eps: 1e-6, ..Defaults::VIT };
+pub(crate) const DEFAULTS: Defaults = Defaults { activation: "gelu_pytorch_tanh", eps: 1e-6, ..Defaults::VIT };
 
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let text_config = section(b.config, &["text_config"], &TEXT)?;
@@ -122,31 +122,36 @@ fn pool_text(b: &mut Builder<'_>, text: &Text, x: ValueId, features: Size) -> Re
 }
 
 /// A tower of images.
-struct Image {
-    images: Images,
-    layers: Layers,
+pub(crate) struct Image {
+    pub(crate) images: Images,
+    pub(crate) layers: Layers,
     /// Whether an attention makes one vector of all patches.
     has_head: bool,
 }
 
 impl Image {
     /// Reads the configuration.
-    fn read(config: &Config<'_>) -> Result<Self, ModelError> {
+    pub(crate) fn read(config: &Config<'_>) -> Result<Self, ModelError> {
         let layers = Layers::read(config, &DEFAULTS, &IMAGE_LAYERS)?;
         let has_head = config.boolean("vision_use_head", true)?;
         Ok(Self { images: Images::read_any(config, 224, 16)?, layers, has_head })
     }
 
     /// Adds the input of pixels: the vectors of all patches, [images, patches, hidden].
-    fn encode(&self, b: &mut Builder<'_>) -> Result<ValueId, ModelError> {
+    pub(crate) fn encode(&self, b: &mut Builder<'_>) -> Result<ValueId, ModelError> {
+        let x = self.embed(b)?;
+        let x = self.layers.apply(b, x, Context::default())?;
+        b.layer_norm(x, "vision_model.post_layernorm", self.layers.hidden, self.layers.eps)
+    }
+
+    /// The same before the first layer.
+    pub(crate) fn embed(&self, b: &mut Builder<'_>) -> Result<ValueId, ModelError> {
         const MODULE: &str = "vision_model.embeddings";
-        let (s, size) = (&self.layers, self.layers.hidden);
+        let size = self.layers.hidden;
         let patches = self.images.embed(b, MODULE, "vision_model.embeddings.patch_embedding", size, true)?;
         let count = Size::derived(self.images.patches(), "patches by `image_size` and `patch_size`");
         let positions = b.weight(&["vision_model.embeddings.position_embedding.weight"], &[count, size])?;
-        let x = b.add(patches, positions, "vision_model.embeddings.add")?;
-        let x = s.apply(b, x, Context::default())?;
-        b.layer_norm(x, "vision_model.post_layernorm", size, s.eps)
+        b.add(patches, positions, "vision_model.embeddings.add")
     }
 
     /// What the attention of a learned query to all patches gives, after a feed-forward: [images, patches, hidden] to

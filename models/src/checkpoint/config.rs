@@ -93,6 +93,12 @@ impl<'a> Config<'a> {
         }
     }
 
+    /// The same of a multimodal model as a whole.
+    pub(crate) fn of_whole(checkpoint: &'a Checkpoint) -> Self {
+        let values = checkpoint.whole().map_or(checkpoint.config(), |whole| &whole.config);
+        Self { part: Part::Whole, values, ..Self::new(checkpoint) }
+    }
+
     /// Reads keys under older names too.
     ///
     /// # Errors

@@ -26,6 +26,7 @@ use serde_json::{Map, Value};
 use self::adapter::Adapter;
 use self::companions::companions;
 use self::gguf::Gguf;
+use self::multimodal::Whole;
 use self::refusals::{find_weights, no_config, not_there, other_file};
 use self::safetensors::{StoredTensor, WeightFile};
 use crate::architectures::model2vec;
@@ -56,8 +57,8 @@ pub struct Checkpoint {
     folder: PathBuf,
     name: String,
     config: Map<String, Value>,
-    /// The type of the multimodal model whose text model this is.
-    whole: Option<String>,
+    /// The multimodal model whose text model `config` is of.
+    whole: Option<Whole>,
     index: Option<PathBuf>,
     shards: Vec<Arc<WeightFile>>,
     /// Tensor names to positions in `shards`.
@@ -300,9 +301,9 @@ impl Checkpoint {
         }
     }
 
-    /// The type of the multimodal model whose text model this is, where it is one.
-    pub(crate) fn whole(&self) -> Option<&str> {
-        self.whole.as_deref()
+    /// The multimodal model whose text model the configuration is of, where it is of one.
+    pub(crate) fn whole(&self) -> Option<&Whole> {
+        self.whole.as_ref()
     }
 
     /// The contents of `config.json`, or what a GGUF file's metadata says in its place; those of the text model where the

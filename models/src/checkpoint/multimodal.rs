@@ -1,12 +1,12 @@
-//! Checkpoints of multimodal models: the configuration of their text model, which is compiled by itself. Towers of images and of
-//! sound, and what projects from them, are left out.
+//! Checkpoints of multimodal models: the configuration of their text model, which is compiled by itself, or as the decoder of a model
+//! that sees.
 
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use crate::checkpoint::config::brief;
-use crate::{Architecture, ModelError};
+use crate::{Architecture, Checkpoint, ModelError, Task};
 
 /// The key of the configuration of the text model.
 const TEXT: &str = "text_config";
@@ -79,7 +79,16 @@ pub(super) fn is_of_head(name: &str) -> bool {
     name.split('.').any(|part| part == "lm_head")
 }
 
-/// Takes the text model's configuration out of that of a whole model, whose type is the result; absent where the configuration is of a
+/// A multimodal model.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    /// Its type.
+    pub(crate) kind: String,
+    /// Its configuration, that of the text model included.
+    pub(crate) config: Map<String, Value>,
+}
+
+/// Takes the text model's configuration out of that of a whole model, which is the result; absent where the configuration is of a
 /// text model. `stores_head` says whether the checkpoint has a projection to the vocabulary.
 ///
 /// # Errors
@@ -88,10 +97,10 @@ pub(super) fn take_text(
     config: &mut Map<String, Value>,
     path: &Path,
     stores_head: bool,
-) -> Result<Option<String>, ModelError> {
+) -> Result<Option<Whole>, ModelError> {
     let error = |message| Err(ModelError::File { path: path.to_owned(), message });
     let Some(whole) = config.get("model_type").and_then(Value::as_str).map(str::to_owned) else { return Ok(None) };
-    if Architecture::find(&whole).is_some_and(|architecture| architecture.reads(TEXT)) {
+    if Architecture::find(&whole).is_some_and(|architecture| architecture.reads(TEXT) && !architecture.sees()) {
         return Ok(None);
     }
     if whole == OF_ANY_SHAPE {
@@ -138,6 +147,21 @@ pub(super) fn take_text(
     // The class of the whole decides, whose default differs from type to type; but two weights that differ are never tied.
     let is_tied = config.get(TIED).and_then(Value::as_bool).unwrap_or(false) || !stores_head;
     text.insert(TIED.to_owned(), is_tied.into());
-    *config = text;
-    Ok(Some(whole))
+    let config = std::mem::replace(config, text);
+    Ok(Some(Whole { kind: whole, config }))
+}
+
+/// The architecture of a multimodal model that is built as a whole: if that is asked for, or else if nothing is asked for, the model has
+/// a tower of images, and its class generates text.
+pub(crate) fn seeing(checkpoint: &Checkpoint, asked: Option<Task>, class: Option<&str>) -> Option<&'static Architecture> {
+    let architecture = Architecture::find(&checkpoint.whole()?.kind).filter(|architecture| architecture.sees())?;
+    let is_of_tower = |name: &str| name.split('.').any(|part| part.starts_with("vision") || part == "visual");
+    let sees = match asked {
+        Some(task) => task == Task::ImageTextToText,
+        None => {
+            class.is_none_or(|class| Task::of_class(class) == Some(Task::Text2TextGeneration))
+                && checkpoint.tensor_names().any(is_of_tower)
+        }
+    };
+    sees.then_some(architecture)
 }

@@ -38,6 +38,8 @@ pub(crate) struct Tensors<'a> {
     adapted: BTreeSet<(usize, String)>,
     /// Names of the base model, with or without which checkpoints and adapters are saved.
     bases: Vec<String>,
+    /// Whether the whole of a multimodal model is built.
+    sees: bool,
 }
 
 impl<'a> Tensors<'a> {
@@ -47,18 +49,41 @@ impl<'a> Tensors<'a> {
         architecture: &Architecture,
         quantization: Option<Quantization>,
     ) -> Self {
+        let (used, adapted, sees) = (BTreeSet::new(), BTreeSet::new(), architecture.sees());
+        let (prefixes, renamed, bases) = (Vec::new(), architecture.renamed, Vec::new());
+        let mut tensors =
+            Self { checkpoint, prefixes, renamed, used, quantization, lost_codes: Vec::new(), adapted, bases, sees };
+        match sees {
+            true => tensors.turn_to(&[], architecture.renamed),
+            false => tensors.turn_to_text(architecture),
+        }
+        tensors
+    }
+
+    /// Takes the names that follow for those of an architecture, or of the text model of one.
+    pub(crate) fn turn_to_text(&mut self, architecture: &Architecture) {
         let bases = [architecture.base].into_iter().chain(architecture.other_bases.iter().copied());
         let mut bases: Vec<String> = bases.map(|base| format!("{base}.")).collect();
-        if checkpoint.whole().is_some() {
+        if self.checkpoint.whole().is_some() {
             let own = |whole: &&str| bases.iter().map(|base| format!("{whole}.{base}")).collect::<Vec<_>>();
             let nested: Vec<String> = multimodal::BASES.iter().flat_map(own).collect();
             let plain = multimodal::BASES.iter().map(|whole| format!("{whole}."));
             bases = nested.into_iter().chain(plain).chain(bases).collect();
         }
-        let is_there = |prefix: &&String| checkpoint.tensor_names().any(|name| name.starts_with(*prefix));
-        let prefixes = bases.iter().filter(is_there).cloned().collect();
-        let (renamed, used, adapted) = (architecture.renamed, BTreeSet::new(), BTreeSet::new());
-        Self { checkpoint, prefixes, renamed, used, quantization, lost_codes: Vec::new(), adapted, bases }
+        self.set_bases(bases, architecture.renamed);
+    }
+
+    /// Takes the names that follow for those below some modules of a model that sees, which may itself be below `model`.
+    pub(crate) fn turn_to(&mut self, modules: &[&str], renamed: &'static [(&'static str, &'static str)]) {
+        let nested = modules.iter().map(|module| format!("model.{module}."));
+        let plain = modules.iter().map(|module| format!("{module}."));
+        self.set_bases(nested.chain(plain).chain(["model.".to_owned()]).collect(), renamed);
+    }
+
+    fn set_bases(&mut self, bases: Vec<String>, renamed: &'static [(&'static str, &'static str)]) {
+        let is_there = |prefix: &&String| self.checkpoint.tensor_names().any(|name| name.starts_with(*prefix));
+        self.prefixes = bases.iter().filter(is_there).cloned().collect();
+        (self.bases, self.renamed) = (bases, renamed);
     }
 
     /// The prefix of the names of the base model, empty if it was saved alone.
@@ -351,8 +376,14 @@ impl<'a> Tensors<'a> {
 
     /// Takes a tensor, or those of a module, as used: those of a head that the task does not need.
     pub(crate) fn leave(&mut self, module: &str) {
-        let is_of =
-            |name: &&str| name.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let modules = [module.to_owned(), self.renamed(module)];
+        let is_of = |name: &&str| {
+            let below = |module: &String| {
+                let rest = name.strip_prefix(module.as_str()).filter(|_| !module.is_empty());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            };
+            modules.iter().any(below)
+        };
         let bare = |name: &str| {
             self.prefixes.iter().find_map(|prefix| name.strip_prefix(prefix.as_str())).unwrap_or(name).to_owned()
         };

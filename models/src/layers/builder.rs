@@ -12,6 +12,7 @@ use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::quantized::Quantization;
 use crate::checkpoint::tensors::Tensors;
 use crate::layers::pictures::PictureSteps;
+use crate::layers::sight::Sight;
 use crate::names::{self, Named};
 use crate::{Architecture, Checkpoint, IdRange, LatentCache, ModelError, Part};
 
@@ -28,6 +29,10 @@ pub(crate) struct Builder<'a> {
     pub(crate) is_bare: bool,
     /// Whether each row of inputs is some texts of which one is chosen.
     pub(crate) chooses: bool,
+    /// The configuration and the architecture of the text model of a model that sees.
+    pub(crate) text: Option<(&'a Config<'a>, &'static Architecture)>,
+    /// How the decoder that is being built reads vectors, where it does.
+    pub(crate) sight: Option<Sight>,
     /// The symbol of the number of images.
     pub(crate) images: &'static str,
     /// What becomes of pictures in the graph; absent where its input is pixels.
@@ -62,6 +67,8 @@ impl<'a> Builder<'a> {
             pad_token_id: architecture.pad_token_id,
             is_bare: false,
             chooses: false,
+            text: None,
+            sight: None,
             images: BATCH,
             pictures: None,
             has_pictures: false,
@@ -75,12 +82,21 @@ impl<'a> Builder<'a> {
 
     /// Ends a part of the model; the next begins with an empty graph.
     pub(crate) fn finish(&mut self, role: PartRole) {
+        self.finish_as(names::part(role).unwrap_or_else(|| unreachable!("the parts that models have are named")), role);
+    }
+
+    /// Ends a part with a name that is not the usual one of its role.
+    pub(crate) fn finish_as(&mut self, name: &'static str, role: PartRole) {
         self.graph.interface.role = role;
-        let name = names::part(role).unwrap_or_else(|| unreachable!("the parts that models have are named"));
         let empty = Graph::new(&self.graph.name);
         let graph = std::mem::replace(&mut self.graph, empty);
         self.parts.push(Part { name, graph, id_ranges: std::mem::take(&mut self.id_ranges) });
         self.weights.clear();
+    }
+
+    /// Puts the part that was ended last before all others.
+    pub(crate) fn put_first(&mut self) {
+        self.parts.rotate_right(1);
     }
 
     /// The parts of the model: those that were finished, or the whole of it.

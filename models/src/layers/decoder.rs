@@ -13,6 +13,7 @@ use crate::checkpoint::config::{MAX_SIZE, Size};
 use crate::layers::attention::{Heads, Scores, Text, attention};
 use crate::layers::builder::{BATCH, Builder, PAST, SEQUENCE};
 use crate::layers::sinks::{self, Keys};
+use crate::layers::sight::Together;
 use crate::layers::{encoder, heads, pooling};
 use crate::names;
 use crate::names::CacheOf;
@@ -73,7 +74,7 @@ pub(crate) enum Positions {
 
 /// A decoder that is being built.
 pub(crate) struct Decoder {
-    /// i64[batch_size, sequence_length].
+    /// i64[batch_size, sequence_length], or in their place vectors [batch_size, sequence_length, hidden] if text is generated.
     pub(crate) input_ids: ValueId,
     /// i64[batch_size, sequence_length].
     pub(crate) position_ids: ValueId,
@@ -103,7 +104,12 @@ pub(crate) struct Decoder {
     kept: Option<ValueId>,
     /// States of a fixed size after the new tokens, where text is generated.
     states: Vec<(String, OutputRole, ValueId)>,
+    /// Tokens that see each other whatever their order, where there are such.
+    together: Option<Together>,
 }
+
+/// The end of the positions of texts without a longest length.
+const ENDLESS: Size = Size { value: MAX_SIZE, key: "no longest text", is_default: false };
 
 impl Decoder {
     /// Adds the inputs for a task, but those of the cache: each layer adds its own.
@@ -114,6 +120,18 @@ impl Decoder {
         positions: Option<Size>,
         source: Positions,
     ) -> Result<Self, ModelError> {
+        Self::reading(b, task, vocabulary, positions, source, None)
+    }
+
+    /// The same with vectors of so many features in the place of ids, where there are.
+    pub(crate) fn reading(
+        b: &mut Builder<'_>,
+        task: Task,
+        vocabulary: Size,
+        positions: Option<Size>,
+        source: Positions,
+        vectors: Option<Size>,
+    ) -> Result<Self, ModelError> {
         let generates = task == Task::TextGeneration;
         let (causal, token_bias) = (b.config.boolean(CAUSAL, true)?, b.config.boolean(TOKEN_BIAS, true)?);
         if !causal {
@@ -122,19 +140,26 @@ impl Decoder {
         let tied = b.config.get(TIED).map(|_| b.config.boolean(TIED, false)).transpose()?;
         let padding = padding(b, vocabulary);
         let past = if generates { Dim::symbol(PAST) } else { Dim::constant(0) };
-        let input_ids = b.input(names::INPUT_IDS, vocabulary.signed())?;
+        let input_ids = match vectors {
+            None => b.input(names::INPUT_IDS, vocabulary.signed())?,
+            Some(size) => {
+                let dims = [Dim::symbol(BATCH), Dim::symbol(SEQUENCE), size.signed().into()];
+                b.floats(names::VECTORS.0.0, names::VECTORS.0.1, dims)
+            }
+        };
         let keys = past.checked_add(&Dim::symbol(SEQUENCE)).unwrap_or_default();
-        let attention_mask = b.ids(names::ATTENTION_MASK, [Dim::symbol(BATCH), keys], 2);
+        let attention_mask = b.ids(names::ATTENTION_MASK, [Dim::symbol(BATCH), keys.clone()], 2);
         let position_ids = match source {
+            _ if vectors.is_some() => b.input(names::POSITION_IDS, positions.unwrap_or(ENDLESS).signed())?,
             Positions::Given | Positions::GivenOrCounted if generates => {
-                let end = positions.unwrap_or(Size::derived(MAX_SIZE, "no longest text"));
-                b.input(names::POSITION_IDS, end.signed())?
+                b.input(names::POSITION_IDS, positions.unwrap_or(ENDLESS).signed())?
             }
             Positions::Counted if generates => counted(b, attention_mask, past)?,
             Positions::GivenOrCounted => counted(b, attention_mask, past)?,
             Positions::Given | Positions::Counted | Positions::Unused => encoder::positions(b)?,
         };
         let mask = encoder::mask(b, attention_mask)?;
+        let together = Together::new(b, keys)?;
         // The library's windows on both sides have a key more.
         let wider = usize::from(!causal);
         Ok(Self {
@@ -154,6 +179,7 @@ impl Decoder {
             without_keys: Vec::new(),
             kept: None,
             states: Vec::new(),
+            together,
         })
     }
 
@@ -308,10 +334,14 @@ impl Text for Decoder {
             self.keys.push([key, value]);
             return Ok(result);
         }
+        let (scores, causal) = match &mut self.together {
+            None => (scores, true),
+            Some(together) => (together.scores(b, scores)?, false),
+        };
         let attention = Attention {
             past_key: Some(past_key),
             past_value: Some(past_value),
-            causal: Flag(true),
+            causal: Flag(causal),
             present: Flag(true),
             ..attention(qkv, heads, scores, self.mask)
         };

@@ -29,6 +29,7 @@ pub(crate) mod rope;
 pub(crate) mod selective;
 pub(crate) mod seq2seq;
 pub(crate) mod shifted;
+pub(crate) mod sight;
 pub(crate) mod sinks;
 pub(crate) mod sinusoidal;
 pub(crate) mod state_space;

@@ -157,7 +157,7 @@ impl Images {
         bias: bool,
     ) -> Result<ValueId, ModelError> {
         let at = |name: &str| format!("{module}.{name}");
-        let batch = Dim::symbol(b.images);
+        let batch = b.graph.ty(pixels).shape[0].clone();
         let ([height, width], [tall, wide], [rows, columns]) = (self.image, self.patch, self.grid());
         let channels = dim(self.channels.value);
         let mut pixels = pixels;

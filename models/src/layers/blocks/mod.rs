@@ -25,7 +25,7 @@ use crate::layers::builder::Builder;
 use crate::layers::decoder::Decoder;
 use crate::layers::encoder::{self, TextEncoder};
 use crate::layers::rope::{self, Angles, Rope};
-use crate::layers::sinusoidal;
+use crate::layers::{sight, sinusoidal};
 use crate::{ModelError, Task};
 
 /// A whole decoder, with the outputs of a task.
@@ -71,9 +71,10 @@ impl Decoded {
 
 /// A decoder without the outputs of its task.
 pub(crate) fn decode(b: &mut Builder<'_>, s: &Settings, task: Task) -> Result<Decoded, ModelError> {
+    let vectors = sight::embedder(b, s)?;
     let ropes = if s.turns() { Ropes::read(b, s)? } else { None };
     let longest = ropes.as_ref().map(Ropes::longest).or(s.positions);
-    let mut decoder = Decoder::new(b, task, s.vocabulary, longest, s.position_source)?;
+    let mut decoder = Decoder::reading(b, task, s.vocabulary, longest, s.position_source, vectors)?;
     if let Some(key) = s.both_sides {
         decoder.sees_both_sides(b, key)?;
     }
@@ -89,7 +90,7 @@ pub(crate) fn decode(b: &mut Builder<'_>, s: &Settings, task: Task) -> Result<De
         _ => s.chunks.as_ref().map(|chunks| chunks.bias(b, decoder.attention_mask)).transpose()?,
     };
     let growth = s.growth.map(|growth| growth.factors(b, positions)).transpose()?;
-    let mut x = embed(b, s, decoder.input_ids)?;
+    let mut x = if vectors.is_some() { decoder.input_ids } else { embed(b, s, decoder.input_ids)? };
     let layer_inputs = match s.layer_inputs {
         Some(inputs) => inputs.all(b, s, decoder.input_ids, x)?,
         None => Vec::new(),

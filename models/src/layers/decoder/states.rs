@@ -46,6 +46,7 @@ impl Decoder {
             without_keys: Vec::new(),
             kept: None,
             states: Vec::new(),
+            together: None,
         })
     }
 

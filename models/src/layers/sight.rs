@@ -1,0 +1,185 @@
+//! What models that see have in common: a decoder of vectors, of which some are those of tokens and others those of places of images.
+
+use planish_ir::ops::{Binary, BinaryKind, Cast, Concat, CumSum, Expand, Iota, Select, Slice, Unary, UnaryKind};
+use planish_ir::{DType, Dim, Origin, PartRole, Shape, ValueId, Weight};
+
+use crate::architecture::Properties;
+use crate::checkpoint::config::Size;
+use crate::layers::attention::Scores;
+use crate::layers::blocks::{self, Settings};
+use crate::layers::builder::{BATCH, Builder, PAST, SEQUENCE};
+use crate::layers::experts::LEAST;
+use crate::names;
+use crate::{ModelError, Task};
+
+/// How a decoder reads vectors.
+#[derive(Clone, Copy)]
+pub(crate) struct Sight {
+    /// Which tokens see each other whatever their order.
+    together: Seen,
+    /// The features of a vector, once they are known.
+    hidden: Option<Size>,
+}
+
+/// Tokens of a run that see each other whatever their order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// None.
+    InOrder,
+    /// Those of an image: neighbours of type 1, as `transformers/models/gemma3` has it.
+    Images,
+    /// Those of type 0, which are the prompt, as `transformers/models/paligemma` has it.
+    Prompt,
+}
+
+/// The part that makes vectors of tokens and the decoder of vectors, by the architecture of the text model. The result has the features
+/// of a vector.
+///
+/// # Errors
+/// When the architecture reads token ids only.
+pub(crate) fn text(b: &mut Builder<'_>, together: Seen) -> Result<(Properties, Size), ModelError> {
+    let Some((config, architecture)) = b.text else { unreachable!("a model that sees has a text model") };
+    let whole = std::mem::replace(&mut b.config, config);
+    b.tensors.turn_to_text(architecture);
+    b.pad_token_id = architecture.pad_token_id;
+    b.sight = Some(Sight { together, hidden: None });
+    let properties = (architecture.build)(b, Task::TextGeneration)?;
+    let Some(hidden) = b.sight.take().and_then(|sight| sight.hidden) else {
+        return Err(config.error(format!(
+            "`model_type` is {}, which reads token ids only: a model that sees takes a decoder such as llama or qwen2",
+            architecture.model_type
+        )));
+    };
+    b.finish_as(names::DECODER_OF_VECTORS, PartRole::Model);
+    b.config = whole;
+    Ok((properties, hidden))
+}
+
+/// Adds the part that makes vectors of tokens, if the decoder reads vectors: their features.
+pub(super) fn embedder(b: &mut Builder<'_>, s: &Settings) -> Result<Option<Size>, ModelError> {
+    let Some(sight) = &mut b.sight else { return Ok(None) };
+    sight.hidden = Some(s.hidden);
+    if s.layer_inputs.is_some() {
+        return Err(b.config.error("layers read token ids too, which is not supported in a model that sees"));
+    }
+    let ids = b.input(names::INPUT_IDS, s.vocabulary.signed())?;
+    let vectors = blocks::embed(b, s, ids)?;
+    b.give(names::VECTORS.1, vectors);
+    b.finish(PartRole::Embedder);
+    Ok(Some(s.hidden))
+}
+
+/// Ends the part of images, which comes first: `x` is [images, places, hidden], the output [images * places, hidden].
+pub(crate) fn finish(b: &mut Builder<'_>, x: ValueId, hidden: Size) -> Result<(), ModelError> {
+    let shape = b.graph.ty(x).shape.clone();
+    let rows = shape[0].checked_mul(&shape[1]).unwrap_or_default();
+    let flat = b.reshape(x, [rows, hidden.signed().into()], names::IMAGE_FEATURES.0)?;
+    b.give(names::IMAGE_FEATURES, flat);
+    b.finish(PartRole::VisionEncoder);
+    b.put_first();
+    Ok(())
+}
+
+/// Tokens that see each other whatever their order, for the attention of all layers.
+pub(crate) struct Together {
+    /// Which keys are after a query and of no block with it: bool[batch_size, 1, sequence_length, keys].
+    hidden: ValueId,
+    /// How far keys are before queries: i64[sequence_length, keys].
+    distance: ValueId,
+    /// What is added to scores of layers with windows of some sizes, and without: [batch_size, 1, sequence_length, keys].
+    biases: Vec<(Option<usize>, ValueId)>,
+}
+
+const MODULE: &str = "together";
+
+fn at(name: &str) -> String {
+    format!("{MODULE}.{name}")
+}
+
+impl Together {
+    /// Adds the input that says which tokens are of images or of a prompt, if a decoder reads such vectors.
+    pub(super) fn new(b: &mut Builder<'_>, keys: Dim) -> Result<Option<Self>, ModelError> {
+        let blocks = match b.sight.map(|sight| sight.together) {
+            None | Some(Seen::InOrder) => return Ok(None),
+            Some(Seen::Images) => {
+                let types = b.input(names::TOKEN_TYPES, 2)?;
+                images(b, types)?
+            }
+            Some(Seen::Prompt) => {
+                let types = b.input(names::TOKEN_TYPES, 2)?;
+                let one = b.graph.add_scalar(&at("one"), DType::I64, 1.0);
+                b.binary(BinaryKind::Sub, [one, types], &at("blocks"))?
+            }
+        };
+        let (rows, tokens, one) = (Dim::symbol(BATCH), Dim::symbol(SEQUENCE), Dim::constant(1));
+        let zero = b.graph.add_scalar(&at("none"), DType::I64, 0.0);
+        let shape = Shape::new([rows.clone(), Dim::symbol(PAST)]);
+        let past = b.emit(Expand { x: zero, shape }, &at("past"))?;
+        let of_keys = b.emit(Concat { parts: vec![past, blocks], axis: 1 }, &at("keys"))?;
+        let of_keys = b.reshape(of_keys, [rows.clone(), one.clone(), one.clone(), keys.clone()], &at("of_keys"))?;
+        let of_queries = b.reshape(blocks, [rows, one.clone(), tokens.clone(), one.clone()], &at("of_queries"))?;
+        let equal = b.binary(BinaryKind::Equal, [of_queries, of_keys], &at("equal"))?;
+        let in_block = b.binary(BinaryKind::Greater, [of_queries, zero], &at("in_block"))?;
+        let same = b.binary(BinaryKind::And, [equal, in_block], &at("same"))?;
+        let other = b.emit(Unary { kind: UnaryKind::Not, x: same }, &at("other"))?;
+        let key = b.emit(Iota { dtype: DType::I64, length: keys.clone() }, &at("key"))?;
+        let query = b.emit(Slice { x: key, axis: 0, start: Dim::symbol(PAST), end: keys }, &at("query"))?;
+        let query = b.reshape(query, [tokens, one], &at("query.column"))?;
+        let distance = b.binary(BinaryKind::Sub, [query, key], &at("distance"))?;
+        let later = b.binary(BinaryKind::Greater, [zero, distance], &at("later"))?;
+        let hidden = b.binary(BinaryKind::And, [later, other], &at("hidden"))?;
+        Ok(Some(Self { hidden, distance, biases: Vec::new() }))
+    }
+
+    /// Scores of an attention in no order, with what is added to them in place of order and window.
+    pub(super) fn scores(&mut self, b: &mut Builder<'_>, scores: Scores) -> Result<Scores, ModelError> {
+        let found = self.biases.iter().find(|(window, _)| *window == scores.window).map(|(_, bias)| *bias);
+        let bias = match found {
+            Some(bias) => bias,
+            None => {
+                let bias = self.bias(b, scores.window)?;
+                self.biases.push((scores.window, bias));
+                bias
+            }
+        };
+        let bias = scores.bias.map_or(Ok(bias), |other| b.add(other, bias, &at("add")))?;
+        Ok(Scores { bias: Some(bias), window: None, ..scores })
+    }
+
+    /// The least number where a key is hidden from a query, or is not in its window, and 0 elsewhere.
+    fn bias(&self, b: &mut Builder<'_>, window: Option<usize>) -> Result<ValueId, ModelError> {
+        let mut condition = self.hidden;
+        let mut name = MODULE.to_owned();
+        if let Some(window) = window {
+            name = at("window");
+            // Exact: windows are below 2^53.
+            let end = b.graph.add_scalar(&format!("{name}.size"), DType::I64, window as f64);
+            let far = b.binary(BinaryKind::GreaterOrEqual, [self.distance, end], &format!("{name}.far"))?;
+            condition = b.binary(BinaryKind::Or, [condition, far], &format!("{name}.hidden"))?;
+        }
+        let least = b.graph.add_weight(&format!("{name}.least"), scalar(LEAST), Origin::Unknown);
+        let zero = b.graph.add_weight(&format!("{name}.zero"), scalar(0.0), Origin::Unknown);
+        b.emit(Select { condition, a: least, b: zero }, &format!("{name}.bias"))
+    }
+}
+
+fn scalar(number: f64) -> Weight {
+    Weight::scalar(DType::F32, number)
+}
+
+/// The number of the image that each token is of, from 1 on, and 0 for other tokens: i64[batch_size, sequence_length]. `types` has 1 for
+/// tokens of images.
+fn images(b: &mut Builder<'_>, types: ValueId) -> Result<ValueId, ModelError> {
+    let (rows, tokens, one) = (Dim::symbol(BATCH), Dim::symbol(SEQUENCE), Dim::constant(1));
+    let number = b.graph.add_scalar(&at("one"), DType::I64, 1.0);
+    let is_image = b.binary(BinaryKind::Equal, [types, number], &at("is_image"))?;
+    let marks = b.emit(Cast { x: is_image, to: DType::I64 }, &at("marks"))?;
+    let none = b.graph.add_scalar(&at("before_first"), DType::I64, 0.0);
+    let first = b.emit(Expand { x: none, shape: Shape::new([rows, one]) }, &at("first"))?;
+    let longer = b.emit(Concat { parts: vec![first, marks], axis: 1 }, &at("longer"))?;
+    let before = b.emit(Slice { x: longer, axis: 1, start: Dim::constant(0), end: tokens }, &at("before"))?;
+    let is_first = b.binary(BinaryKind::Greater, [marks, before], &at("is_first"))?;
+    let starts = b.emit(Cast { x: is_first, to: DType::I64 }, &at("starts"))?;
+    let count = b.emit(CumSum { x: starts, axis: 1 }, &at("count"))?;
+    b.emit(Binary { kind: BinaryKind::Mul, a: count, b: marks }, &at("blocks"))
+}
