@@ -40,10 +40,8 @@ pub use batches::Shard;
 pub use batches::{Batch, Batches, RowInfo};
 pub use compared::ComparedTexts;
 pub use described::described;
-pub use pictures::{NamedInputs, picture_inputs};
-use pictures::{
-    PictureFiles, PictureInputs, PictureSource, Pictures, has_pictures_of_any_size, no_texts, takes_pictures,
-};
+pub use pictures::{NamedInputs, PictureInputs, picture_inputs};
+use pictures::{PictureFiles, PictureSource, Pictures, has_pictures_of_any_size, no_texts, takes_pictures};
 pub use pieces::Span;
 pub use planish_pictures::{
     FILES as PICTURE_SETTINGS, Filter, InGraph, Processor, ResizedTo, fit as fit_pictures, is_picture,

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -16,7 +17,7 @@ use super::{Generated, GenerationConfig, Loading, Message, SearchOptions, Tools,
 /// What is continued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompts {
-    /// Texts as they stand. The artifact's tokenizer reads them, and writes what follows.
+    /// Texts as they stand. The artifact's tokenizer reads them, and writes what follows. The text of an image may be empty.
     Texts(Vec<String>),
     /// Messages of a user, each the first of a conversation. The artifact's chat template makes texts of them.
     Messages(Vec<String>),
@@ -31,6 +32,8 @@ pub struct GenerateOptions {
     pub config: GenerationConfig,
     /// What the system says before the first message of each conversation, for [`Prompts::Messages`].
     pub system: Option<String>,
+    /// Files of images that each prompt comes with, where it names none of its own.
+    pub images: Vec<PathBuf>,
     /// Tools that the model may call, for messages.
     pub tools: Option<Tools>,
     /// The seed of draws: continuation number n of all prompts, from 0 on, draws with the seed plus n.
@@ -55,6 +58,7 @@ impl GenerateOptions {
         Ok(Self {
             config,
             system: None,
+            images: Vec::new(),
             tools: None,
             seed: 0,
             caching: true,

@@ -61,7 +61,7 @@ impl Conversation {
     /// asked for; and when the runtime is unavailable or does not load it.
     pub fn open(artifact: &Artifact, options: &GenerateOptions) -> Result<Self> {
         let (runtime, searched) = ready(artifact, options)?;
-        if artifact.manifest.task == Some(Task::Text2TextGeneration) {
+        if matches!(artifact.manifest.task, Some(Task::Text2TextGeneration | Task::ImageToText)) {
             bail!("{}", encoder_decoder::HAS_NO_CONVERSATION);
         }
         if let Search::Beams(beams) = &searched.search {

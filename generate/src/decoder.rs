@@ -206,6 +206,10 @@ impl LanguageModel for Decoder {
         room(prompt, self.vocabulary, self.longest)
     }
 
+    fn show(&mut self, _: Vec<(String, planish_eval::Tensor)>) -> Result<()> {
+        bail!("the model reads tokens alone")
+    }
+
     fn start(&mut self, prompts: &[Vec<i64>]) -> Result<Scores> {
         let columns = prompts.iter().map(Vec::len).max().unwrap_or(0);
         let row = |ids: &Vec<i64>| Tokens { ids: ids.clone(), padding: columns - ids.len() };

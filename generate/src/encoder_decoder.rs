@@ -2,13 +2,16 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_artifact::manifest::PartManifest;
+use planish_artifact::{Artifact, named};
 use planish_data::tokenizer::token;
+use planish_eval::Tensor;
 use planish_ir::interface::CacheKind;
 use planish_ir::{InputRole, OutputRole, PartRole};
 use planish_models::names;
 use planish_runtimes::{RuntimeValue, Session};
 
 use super::cache::Cache;
+use super::images::{Beginning, Sight};
 use super::model::{LanguageModel, Logits, Parts, Scores, check_prompt, matrix, output};
 
 /// Why several tokens are not read in one run.
@@ -19,8 +22,8 @@ pub(super) const READS_NO_AHEAD: &str =
 pub(super) const HAS_NO_CONVERSATION: &str =
     "a conversation is for decoders, and this is an encoder-decoder, which answers one prompt; give it with --prompt";
 
-/// An encoder-decoder: the encoder reads the prompts, padded on the right, once; the text begins with
-/// the decoder's start token.
+/// An encoder-decoder. The encoder reads the prompts, padded on the right, once, and the text begins with the decoder's start token;
+/// or the encoder reads something else, and the text begins with the prompt.
 pub(super) struct EncoderDecoder {
     encoder: Box<dyn Session>,
     encoder_names: EncoderNames,
@@ -32,6 +35,7 @@ pub(super) struct EncoderDecoder {
     /// Reads one more token, where there is a cache.
     with_past: Option<WithPast>,
     start_token: i64,
+    beginning: Beginning,
     /// Of the prompts, then of the texts: ids are from 0 to below these.
     vocabularies: [i64; 2],
     logits: Logits,
@@ -41,7 +45,9 @@ pub(super) struct EncoderDecoder {
     rows: Vec<Vec<i64>>,
     /// The prompt of each row.
     prompts: Vec<usize>,
-    /// The mask of the prompt of each row.
+    /// What the encoder reads in place of prompts.
+    shown: Vec<(String, Tensor)>,
+    /// The mask of the prompt of each row, where it has one.
     mask: Option<RuntimeValue>,
     /// What the encoder gives for each row; only where the keys and values of them are not cached.
     hidden: Option<RuntimeValue>,
@@ -59,27 +65,52 @@ struct WithPast {
 
 /// The names of what the encoder takes and gives.
 struct EncoderNames {
-    ids: String,
-    mask: String,
+    /// Of prompts, where it reads these, and of their mask.
+    prompts: Option<[String; 2]>,
     states: String,
 }
 
 /// The names of what a decoder takes besides a cache.
 struct DecoderNames {
     ids: String,
-    mask: String,
+    /// Of what the encoder has read; absent where the decoder attends to all that it gives.
+    mask: Option<String>,
 }
 
 impl DecoderNames {
     fn of(part: &PartManifest) -> Result<Self> {
-        Ok(Self { ids: part.named(InputRole::DecoderTokenIds)?, mask: part.named(InputRole::EncoderMask)? })
+        let mask = part.input_of(InputRole::EncoderMask).map(|input| input.value.name.clone());
+        Ok(Self { ids: part.named(InputRole::DecoderTokenIds)?, mask })
+    }
+
+    /// Ids of a text, and the mask of what the encoder has read, where the decoder takes it.
+    fn inputs<'a>(
+        &'a self,
+        ids: &'a RuntimeValue,
+        mask: Option<&'a RuntimeValue>,
+    ) -> Result<Vec<(&'a str, &'a RuntimeValue)>> {
+        let mut inputs = vec![(self.ids.as_str(), ids)];
+        if let Some(name) = &self.mask {
+            inputs.push((name, mask.context("the encoder has read no prompts")?));
+        }
+        Ok(inputs)
     }
 }
 
-/// How many tokens may follow the start token for a prompt of an encoder with so many ids, of texts that are this long
-/// at most.
-pub(super) fn room(prompt: &[i64], vocabulary: i64, longest: usize) -> Result<usize> {
+/// How many tokens may follow what the text begins with, for a prompt of ids below `vocabulary`, of texts that are `longest` tokens
+/// long at most.
+pub(super) fn room(prompt: &[i64], vocabulary: i64, longest: usize, beginning: Beginning, start: i64) -> Result<usize> {
+    if beginning != Beginning::Start && prompt.is_empty() {
+        return Ok(longest.saturating_sub(1).max(1));
+    }
     check_prompt(prompt, vocabulary)?;
+    if beginning != Beginning::Start {
+        let begins = beginning.of(start, prompt).len();
+        return match longest.saturating_sub(begins) {
+            0 => bail!("the text begins with {begins} tokens and the model takes {longest}; shorten the prompt"),
+            room => Ok(room),
+        };
+    }
     if prompt.len() > longest {
         bail!("the prompt has {} tokens and the model takes {longest}; shorten it", prompt.len());
     }
@@ -96,20 +127,21 @@ impl EncoderDecoder {
                 "--set prefill_chunk_size is for decoders: the encoder of this model reads a prompt as a whole; leave it out"
             );
         }
-        let folder = &parts.artifact.folder;
-        let start_token = match parts.loading.decoder_start_token {
-            Some(token) => Some(token),
-            None => token(folder, "decoder_start_token_id")?,
+        let start_token = start_token(parts.artifact, parts.loading.decoder_start_token)?;
+        let beginning = match Sight::of(parts.artifact)? {
+            Sight::Blind => Beginning::Start,
+            Sight::Encoder(beginning) => beginning,
         };
-        let folder = folder.display();
-        let start_token = start_token.with_context(|| {
-            format!(
-                "neither generation_config.json nor config.json of {folder} has `decoder_start_token_id`, which the \
-                 text of an encoder-decoder begins with; add it to one of them"
-            )
-        })?;
+        let folder = parts.artifact.folder.display();
         let [encoder, decoder] = [parts.part(PartRole::Encoder)?, parts.part(PartRole::FirstStep)?];
-        let vocabularies = [parts.vocabulary(encoder)?, parts.vocabulary(decoder)?];
+        let reads_prompts = beginning == Beginning::Start;
+        let of_text = parts.vocabulary(decoder)?;
+        let vocabularies = [if reads_prompts { parts.vocabulary(encoder)? } else { of_text }, of_text];
+        let prompts = [InputRole::TokenIds, InputRole::Mask].map(|role| encoder.named(role));
+        let prompts = match prompts {
+            _ if !reads_prompts => None,
+            [ids, mask] => Some([ids?, mask?]),
+        };
         if !(0..vocabularies[1]).contains(&start_token) {
             let last = vocabularies[1] - 1;
             bail!(
@@ -122,21 +154,19 @@ impl EncoderDecoder {
         };
         Ok(Self {
             encoder: parts.session(encoder)?,
-            encoder_names: EncoderNames {
-                ids: encoder.named(InputRole::TokenIds)?,
-                mask: encoder.named(InputRole::Mask)?,
-                states: encoder.given(OutputRole::HiddenStates)?,
-            },
+            encoder_names: EncoderNames { prompts, states: encoder.given(OutputRole::HiddenStates)? },
             decoder: parts.session(decoder)?,
             decoder_names: DecoderNames::of(decoder)?,
             states: decoder.named(InputRole::EncoderStates)?,
             with_past,
             start_token,
+            beginning,
             vocabularies,
             logits: Logits::of(decoder)?,
             longest: parts.longest(),
             rows: Vec::new(),
             prompts: Vec::new(),
+            shown: Vec::new(),
             mask: None,
             hidden: None,
         })
@@ -161,9 +191,8 @@ impl EncoderDecoder {
     /// Reads the whole text of each row.
     fn restart(&mut self) -> Result<Scores> {
         let ids = matrix(self.rows.len(), self.rows.concat())?;
-        let (mask, hidden) = (kept(&self.mask)?, kept(&self.hidden)?);
-        let DecoderNames { ids: ids_name, mask: mask_name } = &self.decoder_names;
-        let inputs = [(ids_name.as_str(), &ids), (mask_name.as_str(), mask), (self.states.as_str(), hidden)];
+        let mut inputs = self.decoder_names.inputs(&ids, self.mask.as_ref())?;
+        inputs.push((&self.states, kept(&self.hidden)?));
         let mut outputs = self.decoder.run_values(&inputs)?;
         if let Some(with_past) = &mut self.with_past {
             with_past.own.update(&mut outputs)?;
@@ -195,9 +224,35 @@ impl EncoderDecoder {
     }
 }
 
+/// The token that the text of an encoder-decoder begins with: `asked`, or that of the configuration of an artifact.
+pub(super) fn start_token(artifact: &Artifact, asked: Option<i64>) -> Result<i64> {
+    let folder = &artifact.folder;
+    let start_token = match asked {
+        Some(token) => Some(token),
+        None => token(folder, "decoder_start_token_id")?,
+    };
+    start_token.with_context(|| {
+        format!(
+            "neither generation_config.json nor config.json of {} has `decoder_start_token_id`, which the text of an \
+             encoder-decoder begins with; add it to one of them",
+            folder.display()
+        )
+    })
+}
+
+/// Ids of prompts, padded on the right, and their mask.
+fn padded(prompts: &[Vec<i64>]) -> Result<[RuntimeValue; 2]> {
+    let columns = prompts.iter().map(Vec::len).max().unwrap_or(0);
+    // The mask hides padding: any id does.
+    let padded = |ids: &mut dyn Iterator<Item = i64>| ids.chain(std::iter::repeat(0)).take(columns).collect::<Vec<_>>();
+    let ids = prompts.iter().flat_map(|prompt| padded(&mut prompt.iter().copied())).collect();
+    let mask = prompts.iter().flat_map(|prompt| padded(&mut prompt.iter().map(|_| 1))).collect();
+    Ok([matrix(prompts.len(), ids)?, matrix(prompts.len(), mask)?])
+}
+
 /// What the first step has made.
 fn kept(value: &Option<RuntimeValue>) -> Result<&RuntimeValue> {
-    value.as_ref().context("the encoder has read no prompts")
+    value.as_ref().context("the encoder has read nothing")
 }
 
 impl LanguageModel for EncoderDecoder {
@@ -205,27 +260,49 @@ impl LanguageModel for EncoderDecoder {
         self.vocabularies[1]
     }
 
-    fn beginning(&self, _: &[i64]) -> Vec<i64> {
-        vec![self.start_token]
+    fn beginning(&self, prompt: &[i64]) -> Vec<i64> {
+        self.beginning.of(self.start_token, prompt)
     }
 
     fn room(&self, prompt: &[i64]) -> Result<usize> {
-        room(prompt, self.vocabularies[0], self.longest)
+        room(prompt, self.vocabularies[0], self.longest, self.beginning, self.start_token)
+    }
+
+    fn show(&mut self, inputs: Vec<(String, Tensor)>) -> Result<()> {
+        if self.encoder_names.prompts.is_some() {
+            bail!("the encoder reads tokens alone");
+        }
+        self.shown = inputs;
+        Ok(())
     }
 
     fn start(&mut self, prompts: &[Vec<i64>]) -> Result<Scores> {
-        let columns = prompts.iter().map(Vec::len).max().unwrap_or(0);
-        // The mask hides padding: any id does.
-        let padded =
-            |ids: &mut dyn Iterator<Item = i64>| ids.chain(std::iter::repeat(0)).take(columns).collect::<Vec<_>>();
-        let ids = prompts.iter().flat_map(|prompt| padded(&mut prompt.iter().copied())).collect();
-        let mask = prompts.iter().flat_map(|prompt| padded(&mut prompt.iter().map(|_| 1))).collect();
-        let (ids, mask) = (matrix(prompts.len(), ids)?, matrix(prompts.len(), mask)?);
-        let mut outputs =
-            self.encoder.run_values(&[(&self.encoder_names.ids, &ids), (&self.encoder_names.mask, &mask)])?;
+        let mut outputs = match &self.encoder_names.prompts {
+            Some(names) => {
+                let [ids, mask] = padded(prompts)?;
+                let outputs = self.encoder.run_values(&[(&names[0], &ids), (&names[1], &mask)])?;
+                self.mask = Some(mask);
+                outputs
+            }
+            None => {
+                let shown = named(self.encoder.as_ref(), &self.shown);
+                let shown: Vec<(&str, RuntimeValue)> = shown.into_iter().map(|(name, of)| (name, of.into())).collect();
+                if shown.iter().any(|(_, value)| value.shape().first() != Some(&prompts.len())) || shown.is_empty() {
+                    bail!("the encoder reads one row of its inputs for each of the {} texts", prompts.len());
+                }
+                let inputs: Vec<(&str, &RuntimeValue)> = shown.iter().map(|(name, value)| (*name, value)).collect();
+                self.encoder.run_values(&inputs)?
+            }
+        };
         self.hidden = Some(output(&mut outputs, &self.encoder_names.states)?);
-        self.mask = Some(mask);
-        self.rows = vec![vec![self.start_token]; prompts.len()];
+        self.rows = prompts.iter().map(|prompt| self.beginning.of(self.start_token, prompt)).collect();
+        if let Some(other) = self.rows.iter().find(|row| row.len() != self.rows[0].len()) {
+            bail!(
+                "the texts of a batch begin with the same number of tokens, and these with {} and {}; give such prompts apart",
+                self.rows[0].len(),
+                other.len()
+            );
+        }
         self.prompts = (0..prompts.len()).collect();
         self.restart()
     }
@@ -244,7 +321,7 @@ impl LanguageModel for EncoderDecoder {
         };
         let ids = matrix(ids.len(), ids.to_vec())?;
         let WithPast { session, names, own, cross } = with_past;
-        let tokens = [(names.ids.as_str(), &ids), (names.mask.as_str(), kept(&self.mask)?)];
+        let tokens = names.inputs(&ids, self.mask.as_ref())?;
         let cached = own.inputs().chain(cross.inputs());
         let inputs: Vec<(&str, &RuntimeValue)> = tokens.into_iter().chain(cached).collect();
         let mut outputs = session.run_values(&inputs)?;

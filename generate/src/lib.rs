@@ -16,6 +16,7 @@ mod config;
 mod conversation;
 mod decoder;
 mod encoder_decoder;
+mod images;
 mod lines;
 mod lookup;
 mod model;

@@ -1,6 +1,7 @@
 //! Prompts with settings of their own, and how they become batches.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use planish_artifact::Artifact;
@@ -19,6 +20,8 @@ pub struct Line {
     pub seed: Option<u64>,
     /// Strings that stop its text.
     pub stop: Option<Vec<String>>,
+    /// Files of images that it comes with.
+    pub images: Option<Vec<PathBuf>>,
 }
 
 /// What is continued.
@@ -36,7 +39,7 @@ impl Line {
     /// With the settings of all.
     #[must_use]
     pub fn of(content: Content) -> Self {
-        Self { content, max_new_tokens: None, seed: None, stop: None }
+        Self { content, max_new_tokens: None, seed: None, stop: None, images: None }
     }
 }
 
@@ -112,7 +115,9 @@ fn fitting(rows: &[Row], of_prompt: usize, bound: BatchBound) -> usize {
     let fits = |(before, row): &(usize, &Row)| {
         longest = longest.max(row.request.ids.len());
         let count = before + 1;
-        *before == 0 || count * of_prompt <= bound.rows.get() && count * longest <= bound.tokens
+        // What is not padded has one length.
+        let is_alike = row.unpadded == rows[0].unpadded;
+        *before == 0 || is_alike && count * of_prompt <= bound.rows.get() && count * longest <= bound.tokens
     };
     rows.iter().enumerate().take_while(fits).count()
 }
@@ -128,6 +133,8 @@ mod tests {
             let row = |length: &usize| Row {
                 request: Request { ids: vec![0; *length], length: Length::Total(9), seed: 0 },
                 is_text: false,
+                images: Vec::new(),
+                unpadded: None,
                 may_call: false,
                 ends: Vec::new(),
             };

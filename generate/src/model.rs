@@ -16,6 +16,7 @@ use super::Search;
 use super::cache::Cache;
 use super::decoder::{self, Decoder};
 use super::encoder_decoder::{self, EncoderDecoder, READS_NO_AHEAD};
+use super::images::{Beginning, Sight};
 use super::lookup::{self, LOOKUP};
 
 /// A model on a runtime that scores which token comes next: rows of tokens, each with the keys and
@@ -32,6 +33,13 @@ pub trait LanguageModel {
     /// # Errors
     /// When the prompt is empty, has an id that is not in the vocabulary, or leaves no room.
     fn room(&self, prompt: &[i64]) -> Result<usize>;
+
+    /// Takes what the prompts of the next [`start`](Self::start) come with besides their tokens, by the names of inputs: of an encoder
+    /// that reads something else than tokens a row for each prompt.
+    ///
+    /// # Errors
+    /// When the model reads tokens alone.
+    fn show(&mut self, inputs: Vec<(String, Tensor)>) -> Result<()>;
 
     /// Reads prompts, a row each, in place of what it has read before. Each must be one that
     /// [`room`](Self::room) accepts.
@@ -146,24 +154,31 @@ pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>], s
             );
         }
     }
-    let room = match kind {
-        Kind::Decoder => decoder::room,
-        Kind::EncoderDecoder => encoder_decoder::room,
+    let beginning = match (kind, Sight::of(artifact)?) {
+        (Kind::Decoder, _) => None,
+        (Kind::EncoderDecoder, Sight::Blind) => Some(Beginning::Start),
+        (Kind::EncoderDecoder, Sight::Encoder(beginning)) => Some(beginning),
     };
-    let vocabulary = prompt_vocabulary(artifact)?;
-    prompts.iter().try_for_each(|prompt| room(prompt, vocabulary, longest(artifact)).map(drop))
+    // Loading says where there is none.
+    let start = encoder_decoder::start_token(artifact, None).unwrap_or(-1);
+    let (vocabulary, longest) = (prompt_vocabulary(artifact)?, longest(artifact));
+    prompts.iter().try_for_each(|prompt| match beginning {
+        None => decoder::room(prompt, vocabulary, longest).map(drop),
+        Some(beginning) => encoder_decoder::room(prompt, vocabulary, longest, beginning, start).map(drop),
+    })
 }
 
 fn kind(artifact: &Artifact) -> Result<Kind> {
     match artifact.manifest.task {
         Some(Task::TextGeneration) => Ok(Kind::Decoder),
-        Some(Task::Text2TextGeneration) => Ok(Kind::EncoderDecoder),
+        Some(Task::Text2TextGeneration | Task::ImageToText) => Ok(Kind::EncoderDecoder),
         task => bail!(
-            "{} is compiled for {}, it cannot generate; compile a decoder for {} or an encoder-decoder for {}",
+            "{} is compiled for {}, it cannot generate; compile a decoder for {}, or an encoder-decoder for {} or {}",
             artifact.folder.display(),
             task.map_or("no task that its graph tells", Task::name),
             Task::TextGeneration,
-            Task::Text2TextGeneration
+            Task::Text2TextGeneration,
+            Task::ImageToText
         ),
     }
 }
@@ -173,9 +188,11 @@ fn kind(artifact: &Artifact) -> Result<Kind> {
 /// # Errors
 /// When the artifact does not say that.
 pub fn prompt_vocabulary(artifact: &Artifact) -> Result<i64> {
-    // The first part reads the prompt.
-    let part = artifact.manifest.parts.first();
-    let part = part.ok_or_else(|| anyhow!("{} has no parts; compile it again", artifact.folder.display()))?;
+    // The first part that reads tokens reads the prompt.
+    let reads_tokens = |part: &&PartManifest| part.inputs.iter().any(|input| input.role.is_token_ids());
+    let part = artifact.manifest.parts.iter().find(reads_tokens);
+    let part =
+        part.ok_or_else(|| anyhow!("{} has no part that reads tokens; compile it again", artifact.folder.display()))?;
     vocabulary(artifact, part)
 }
 

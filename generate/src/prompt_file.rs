@@ -1,6 +1,7 @@
 //! Prompts as lines of JSON.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use planish_data::tokenizer::document::{nonempty, whole};
@@ -10,7 +11,7 @@ use super::lines::{Content, Line};
 use super::{GenerateOptions, Message};
 
 /// The keys of a line.
-const KEYS: &[&str] = &["prompt", "messages", "ids", "id", "max_new_tokens", "seed", "stop"];
+const KEYS: &[&str] = &["prompt", "messages", "ids", "images", "id", "max_new_tokens", "seed", "stop"];
 
 /// A line of a file of prompts.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +25,7 @@ pub struct FileLine {
 }
 
 /// Reads the lines of a file of prompts, a JSON object each: `prompt` (a text; with `is_chat` a message of the user after that of the
-/// system), `messages` or `ids`, and what it may have of its own: `id`, `max_new_tokens`, `seed` and `stop`. Blank lines are passed
+/// system), `messages` or `ids`, and what it may have of its own: `images`, `id`, `max_new_tokens`, `seed` and `stop`. Blank lines are passed
 /// over.
 ///
 /// # Errors
@@ -49,11 +50,17 @@ fn read_line(line: &str, is_chat: bool, options: &GenerateOptions) -> Result<(Op
     let content = content(&mut object, is_chat, options)?;
     let mut take = |key: &str| object.remove(key).filter(|value| !value.is_null());
     let wrong = |key: &str, value: &Value, what: &str| anyhow::anyhow!("`{key}` is {value}, which is not {what}");
+    let images = take("images");
     let id = take("id");
     if let Some(id) = id.as_ref().filter(|id| !(id.is_string() || id.is_number())) {
         return Err(wrong("id", id, "a string or a number"));
     }
     let mut read = Line::of(content);
+    if let Some(value) = images {
+        let files = value.as_array().and_then(|files| files.iter().map(nonempty).collect::<Option<Vec<String>>>());
+        let files = files.ok_or_else(|| wrong("images", &value, "a list of files"))?;
+        read.images = Some(files.into_iter().map(PathBuf::from).collect());
+    }
     if let Some(value) = take("max_new_tokens") {
         let tokens = whole(&value).and_then(NonZeroUsize::new);
         read.max_new_tokens = Some(tokens.ok_or_else(|| wrong("max_new_tokens", &value, "a whole number from 1 on"))?);
@@ -83,6 +90,9 @@ fn content(object: &mut Map<String, Value>, is_chat: bool, options: &GenerateOpt
         .iter()
         .filter_map(|key| Some((*key, object.remove(*key).filter(|value| !value.is_null())?)))
         .collect();
+    if given.is_empty() && object.contains_key("images") && !is_chat {
+        return Ok(Content::Text(String::new()));
+    }
     let [(key, value)] = &given[..] else {
         bail!("a line has one of `prompt`, `messages` and `ids`, and this one has {}", given.len());
     };
@@ -119,6 +129,7 @@ mod tests {
         GenerateOptions {
             config: GenerationConfig::default(),
             system: Some("Be short.".to_owned()),
+            images: Vec::new(),
             tools: None,
             seed: 0,
             caching: true,
@@ -143,6 +154,7 @@ mod tests {
             max_new_tokens: NonZeroUsize::new(3),
             seed: Some(7),
             stop: Some(vec!["b".to_owned()]),
+            images: None,
         };
         assert_eq!(lines[0], FileLine { number: 1, id: Some(json!("x")), line: whole });
         let ids = Line { stop: Some(vec!["c".to_owned(), "d".to_owned()]), ..Line::of(Content::Ids(vec![1, 2])) };

@@ -1,6 +1,7 @@
 //! From texts to token ids, and from new ids to texts.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
@@ -8,6 +9,8 @@ use planish_data::tokenizer::TextTokenizer;
 use planish_runtimes::ort::use_huge_pages;
 
 use super::chat::CallForm;
+use super::encoder_decoder::start_token;
+use super::images::{self, Sight};
 use super::lines::{Content, Line};
 use super::stream::{TextStream, first_end};
 use super::{
@@ -27,6 +30,10 @@ pub(super) struct Row {
     pub(super) may_call: bool,
     /// Strings that stop its text.
     pub(super) ends: Vec<String>,
+    /// Files of images that it comes with.
+    pub(super) images: Vec<PathBuf>,
+    /// The number of tokens that its text begins with, where rows of a batch need the same.
+    pub(super) unpadded: Option<usize>,
 }
 
 /// The tokenizer and the chat template of an artifact, read when they are needed.
@@ -37,11 +44,13 @@ pub(super) struct Reader<'a> {
     chat: Option<Chat>,
     /// How the model writes calls of tools, where it has some.
     form: Option<CallForm>,
+    /// What the model reads besides tokens; known from the first row on.
+    sight: Option<Sight>,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(artifact: &'a Artifact, options: &'a GenerateOptions) -> Self {
-        Self { artifact, options, tokenizer: None, chat: None, form: None }
+        Self { artifact, options, tokenizer: None, chat: None, form: None, sight: None }
     }
 
     /// The ids of a line, which is the `number`-th of all, and its settings.
@@ -50,6 +59,12 @@ impl<'a> Reader<'a> {
     /// When the artifact has no tokenizer or chat template that it needs, one of them fails, or a setting does not fit it.
     pub(super) fn row(&mut self, line: &Line, searched: &SearchOptions, number: usize) -> Result<Row> {
         let folder = &self.artifact.folder;
+        let sight = match self.sight {
+            Some(sight) => sight,
+            None => *self.sight.insert(Sight::of(self.artifact)?),
+        };
+        let images = line.images.as_ref().unwrap_or(&self.options.images).clone();
+        sight.check(images.len())?;
         if self.tokenizer.is_none() && !matches!(line.content, Content::Ids(_)) {
             self.tokenizer = Some(TextTokenizer::open(folder)?);
         }
@@ -61,7 +76,8 @@ impl<'a> Reader<'a> {
         let (tokenizer, chat) = (self.tokenizer.as_ref(), self.chat.as_ref());
         let ids = match (&line.content, tokenizer, chat) {
             (Content::Ids(ids), ..) => ids.clone(),
-            (Content::Text(text), Some(tokenizer), _) => tokenizer.encode(text, false)?,
+            // A text goes on after what it begins with, which has no token that ends it.
+            (Content::Text(text), Some(tokenizer), _) => tokenizer.encode(text, sight != Sight::Blind)?,
             (Content::Messages(messages), Some(tokenizer), Some(chat)) => {
                 tokenizer.encode(&chat.conversation(messages)?, true)?
             }
@@ -82,7 +98,13 @@ impl<'a> Reader<'a> {
         let first = (number as u64).wrapping_mul(searched.continuations.get() as u64);
         let seed = line.seed.unwrap_or(searched.seed.wrapping_add(first));
         let length = line.max_new_tokens.map_or(searched.length, Length::New);
-        Ok(Row { request: Request { ids, length, seed }, is_text, may_call, ends })
+        let unpadded = match sight {
+            Sight::Encoder(beginning) => {
+                Some(beginning.of(start_token(self.artifact, self.options.config.decoder_start_token)?, &ids).len())
+            }
+            Sight::Blind => None,
+        };
+        Ok(Row { request: Request { ids, length, seed }, is_text, may_call, ends, images, unpadded })
     }
 
     /// Continues the prompts of a batch.
@@ -121,6 +143,10 @@ impl<'a> Reader<'a> {
             let Some(tokenizer) = of_row(&rows[row]).filter(|_| !rows[row].ends.is_empty()) else { return Ok(false) };
             Ok(first_end(&tokenizer.decode(ids)?, &rows[row].ends).is_some())
         };
+        let images: Vec<PathBuf> = rows.iter().flat_map(|row| row.images.iter().cloned()).collect();
+        if !images.is_empty() {
+            model.show(images::inputs(self.artifact, &images)?)?;
+        }
         let requests: Vec<Request> = rows.iter().map(|row| row.request.clone()).collect();
         let mut generated = search_each(model, &requests, searched, &mut told, Some(&has_end))?;
         for (continuation, (found, stream)) in generated.continuations.iter_mut().zip(streams).enumerate() {

@@ -40,6 +40,10 @@ impl LanguageModel for Scorer {
         Ok(1000)
     }
 
+    fn show(&mut self, _: Vec<(String, planish_eval::Tensor)>) -> Result<()> {
+        bail!("not needed")
+    }
+
     fn start(&mut self, prompts: &[Vec<i64>]) -> Result<Scores> {
         self.rows = prompts.to_vec();
         self.read += prompts.len();

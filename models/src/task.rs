@@ -78,6 +78,9 @@ tasks! {
     /// Of a tower of images `image_features` [places, hidden], of tokens `inputs_embeds` [batch_size, sequence_length, hidden], and
     /// of a decoder of such vectors what `text-generation` has.
     ImageTextToText = "image-text-to-text", synonyms ["image-text-to-text-with-past"], classes [];
+    /// As `text2text-generation`, of an encoder that reads images.
+    ImageToText = "image-to-text", synonyms ["vision2seq-lm", "image-to-text-with-past", "vision2seq-lm-with-past"],
+        classes ["VisionEncoderDecoderModel"];
     /// `logits` [batch_size, labels] of an image.
     ImageClassification = "image-classification", synonyms [], classes ["ForImageClassification", "ForImageClassificationWithTeacher"];
     /// Of images and texts `logits_per_image` [images, texts] and `logits_per_text` [texts, images], with `text_embeds` and
@@ -130,6 +133,7 @@ impl Task {
             | Task::AutomaticSpeechRecognition
             | Task::AudioClassification
             | Task::ImageTextToText
+            | Task::ImageToText
             | Task::ImageClassification
             | Task::SemanticSegmentation => &[OutputRole::Logits],
             Task::ObjectDetection => &[OutputRole::Logits, OutputRole::Boxes],

@@ -46,7 +46,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "TEXT", group = "given", allow_hyphen_values = true)]
     prompt: Vec<String>,
     /// Lines of JSON with a prompt each; `-` reads them from standard input. A line has "prompt", "messages" (a list of messages for
-    /// the chat template) or "ids", and may have "id", "max_new_tokens", "seed" and "stop" (a string or a list) of its own. A line of
+    /// the chat template) or "ids", and may have "images" (a list of files, from the folder of FILE), "id", "max_new_tokens", "seed" and "stop" (a string or a list) of its own. A line of
     /// JSON is printed for each, in their order: "id" where it has one, "text" (not of "ids"), "ids", "stop" (end_token, max_new_tokens, context
     /// or stop_string), "prompt_tokens", "new_tokens"
     #[arg(long, value_name = "FILE", group = "given")]
@@ -66,6 +66,10 @@ pub(super) struct Arguments {
     /// The token ids of a prompt, such as 1,2,3. The output is token ids
     #[arg(long, value_name = "N,..", group = "given", allow_negative_numbers = true, value_parser = parse_ids)]
     ids: Vec<Ids>,
+    /// A picture that the prompt is about, for models that read images; may be given several times for those that read several. The
+    /// prompt may be left out where the encoder reads the picture: then the text begins with the start token of the decoder
+    #[arg(long, value_name = "FILE")]
+    image: Vec<PathBuf>,
     /// Stop a text where it has this string, which is left out; may be given several times. For text prompts
     #[arg(long, value_name = "STRING", conflicts_with = "ids", allow_hyphen_values = true, value_parser = nonempty)]
     stop: Vec<String>,
@@ -117,9 +121,10 @@ fn parse_ids(text: &str) -> Result<Ids, String> {
 pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     let has_prompt = !arguments.prompt.is_empty() || !arguments.ids.is_empty() || arguments.prompts.is_some();
     let converses = arguments.chat && !has_prompt;
-    if !has_prompt && !converses {
-        let how = "give a prompt with --prompt TEXT or --ids N,.., a file of prompts with --prompts FILE, or start a \
-                   conversation with --chat";
+    let shows = !arguments.image.is_empty();
+    if !has_prompt && !converses && !shows {
+        let how = "give a prompt with --prompt TEXT or --ids N,.., a file of prompts with --prompts FILE, start a conversation \
+                   with --chat, or give a picture with --image FILE where the model reads pictures";
         return Err(Usage(how.to_owned()).into());
     }
     if arguments.tools.is_some() && !arguments.chat && arguments.prompts.is_none() {
@@ -136,6 +141,7 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     let options = GenerateOptions {
         config: configured(&arguments)?,
         system: arguments.system.take(),
+        images: std::mem::take(&mut arguments.image),
         tools: arguments.tools.as_deref().map(Tools::read).transpose()?,
         seed: arguments.seed.unwrap_or(0),
         caching: arguments.set.use_cache,
@@ -143,11 +149,17 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
         threads,
         runtime,
     };
+    if converses && shows {
+        return Err(Usage("a conversation reads no pictures; give a message with --prompt".to_owned()).into());
+    }
     if converses {
         return chat::converse(&artifact, options, arguments.json);
     }
     if let Some(file) = &arguments.prompts {
         return generate_lines::run(&artifact, file, &options, arguments.chat, arguments.set.batch);
+    }
+    if !has_prompt {
+        arguments.prompt.push(String::new());
     }
     let is_one =
         arguments.prompt.len() + arguments.ids.len() == 1 && options.config.num_return_sequences == NonZeroUsize::MIN;

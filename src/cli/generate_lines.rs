@@ -35,7 +35,11 @@ pub(super) fn run(
         true => (TYPED.to_owned(), read_all(&Kind::PROMPTS)?),
         false => (file.display().to_string(), planish_files::read_text(file, &Kind::PROMPTS)?),
     };
-    let read = read_lines(&name, &text, is_chat, options)?;
+    let mut read = read_lines(&name, &text, is_chat, options)?;
+    if let Some(folder) = file.parent() {
+        let images = read.iter_mut().filter_map(|read| read.line.images.as_mut()).flatten();
+        images.for_each(|image| *image = folder.join(&*image));
+    }
     drop(text);
     if read.is_empty() {
         bail!("{name} has no prompts");

@@ -184,7 +184,7 @@ impl Head {
                 let (output, top) = (named(OutputRole::Logits)?, most.unwrap_or(CANDIDATES));
                 Ok(Self::Masks { output, vocabulary, top })
             }
-            Task::TextGeneration | Task::Text2TextGeneration | Task::ImageTextToText => {
+            Task::TextGeneration | Task::Text2TextGeneration | Task::ImageToText | Task::ImageTextToText => {
                 bail!(Unfit(format!("{folder} generates text: planish generate {folder}")))
             }
             Task::AutomaticSpeechRecognition => {

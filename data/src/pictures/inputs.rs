@@ -13,7 +13,7 @@ use crate::inputs::Sampling;
 use crate::listed;
 
 /// What makes inputs of pictures.
-pub(crate) struct PictureInputs {
+pub struct PictureInputs {
     processor: Processor,
     /// The folder of the processor's settings.
     folder: PathBuf,
@@ -43,7 +43,7 @@ impl PictureInputs {
     ///
     /// # Errors
     /// When the model takes no pictures, or the settings are missing or not supported.
-    pub(crate) fn new(wanted: &[(Cow<'_, str>, &Input)], folder: &Path) -> Result<Self> {
+    pub fn new(wanted: &[(Cow<'_, str>, &Input)], folder: &Path) -> Result<Self> {
         let port = |role: InputRole| {
             let found = wanted.iter().find(|(_, input)| input.role == role);
             let port = |(name, input): &(Cow<'_, str>, &Input)| {
@@ -84,7 +84,7 @@ impl PictureInputs {
     ///
     /// # Errors
     /// When it cannot be read, is damaged, or cannot be processed.
-    pub(crate) fn read(&self, path: &Path) -> Result<Prepared> {
+    pub fn read(&self, path: &Path) -> Result<Prepared> {
         let picture = Picture::open(path)?;
         self.processor.prepare(&picture).map_err(|message| anyhow::anyhow!("{}: {message}", path.display()))
     }
@@ -93,7 +93,7 @@ impl PictureInputs {
     ///
     /// # Errors
     /// When they are not of one size, or not what the model takes.
-    pub(crate) fn inputs(&self, pictures: Vec<Prepared>) -> Result<Vec<(String, Tensor)>> {
+    pub fn inputs(&self, pictures: Vec<Prepared>) -> Result<Vec<(String, Tensor)>> {
         let Pixels { values, shape, mask, .. } = self.processor.batch(pictures).map_err(anyhow::Error::msg)?;
         if self.pixels.input.role == InputRole::Image {
             return self.levels(&values, &shape);

@@ -20,7 +20,8 @@ use super::texts::{Label, Text, Texts};
 use super::{DataOptions, OptionNames};
 pub(crate) use dataset::no_texts;
 pub(crate) use files::{PictureFile, PictureFiles, endings};
-pub(crate) use inputs::{PictureInputs, has_pictures_of_any_size, takes_pictures};
+pub use inputs::PictureInputs;
+pub(crate) use inputs::{has_pictures_of_any_size, takes_pictures};
 
 /// A picture that is to be read.
 pub(crate) struct Named {
