@@ -44,7 +44,8 @@ use super::{RunOn, Usage, note, overwrites, print_json, warn};
 /// Pictures: `label`, `score` and `scores` of image-classification, and the same of the labels that --labels gives for
 /// zero-shot-image-classification, by a softmax, or for SigLIP by a sigmoid; `embedding` of feature-extraction: pooler_output if the
 /// graph gives it; `objects` of object-detection, each with label, score and box, whose xmin, ymin, xmax and ymax are pixels of the
-/// picture; `segments` of semantic-segmentation: the labels that pixels have, with their number; `minimum` and
+/// picture; `segments` of semantic-segmentation: the labels that pixels have, with their number; `segments` of
+/// image-segmentation: objects with the id, label, score and number of their pixels; `minimum` and
 /// `maximum` of depth-estimation: the depths of the picture's pixels. preprocessor_config.json of the artifact says how pictures become inputs. `id` is the path of the picture below the
 /// folder.
 #[derive(clap::Args)]
@@ -90,7 +91,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "SCORE")]
     threshold: Option<f32>,
     /// A folder for pictures with what is predicted drawn on them, NAME.png for each picture: boxes with labels and scores, or the
-    /// colours of segments and, in NAME.classes.png, the number of the class of each pixel. Of depths
+    /// colours of segments and, in NAME.classes.png or NAME.objects.png, the number of the class or the object of each pixel. Of depths
     /// gray of 8 bits and, in NAME.depth.png, of 16, from the smallest depth of the picture to the largest
     #[arg(long, value_name = "DIR")]
     draw: Option<PathBuf>,

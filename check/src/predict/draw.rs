@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use planish_artifact::{Artifact, files};
 use planish_data::chunks::ReadPicture;
-use planish_pictures::{Picture, colour_of, gray_png, gray_png_of_bytes};
+use planish_pictures::{Colour, Picture, colour_of, gray_png, gray_png_of_bytes};
 
 use super::depth::DepthMap;
 use super::head::Head;
@@ -27,6 +27,8 @@ enum What {
     Drawn,
     /// Its classes, a number a pixel.
     Classes,
+    /// Its objects, a number a pixel.
+    Objects,
     /// Its depths, a number of 16 bits a pixel.
     Depths,
 }
@@ -61,7 +63,13 @@ impl Drawings {
     pub(super) fn draw(&self, of: &ReadPicture, outcome: &Outcome) -> Result<()> {
         match outcome {
             Outcome::Objects { objects } => self.objects(of, objects),
-            Outcome::Segments { map: Some(map), .. } => self.segments(of, map),
+            Outcome::Segments { map: Some(map), .. } => {
+                self.segments(of, map, What::Classes, |class| Some(colour_of(class)))
+            }
+            // Pixels of no object have no colour.
+            Outcome::Instances { map: Some(map), .. } => {
+                self.segments(of, map, What::Objects, |id| id.checked_sub(1).map(colour_of))
+            }
             Outcome::Depth { map: Some(map), .. } => self.depths(of, map),
             _ => Ok(()),
         }
@@ -89,10 +97,16 @@ impl Drawings {
         self.write(of, What::Drawn, picture.to_png())
     }
 
-    /// Colours of classes over the picture, and the numbers of the classes: of 8 bits where these have all of them.
-    fn segments(&self, of: &ReadPicture, map: &ClassMap) -> Result<()> {
+    /// Colours of classes or objects over the picture, and their numbers: of 8 bits where these have all of them.
+    fn segments(
+        &self,
+        of: &ReadPicture,
+        map: &ClassMap,
+        what: What,
+        colour: fn(usize) -> Option<Colour>,
+    ) -> Result<()> {
         let mut picture = opened(of)?;
-        picture.tint(map.classes.iter().map(|class| Some(colour_of(usize::from(*class)))));
+        picture.tint(map.classes.iter().map(|number| colour(usize::from(*number))));
         self.write(of, What::Drawn, picture.to_png())?;
         let [height, width] = map.size;
         let bytes: Result<Vec<u8>, _> = map.classes.iter().map(|class| u8::try_from(*class)).collect();
@@ -100,7 +114,7 @@ impl Drawings {
             Ok(bytes) => gray_png_of_bytes(&bytes, [width, height]),
             Err(_) => gray_png(&map.classes, [width, height]),
         };
-        self.write(of, What::Classes, png)
+        self.write(of, what, png)
     }
 
     fn write(&self, of: &ReadPicture, what: What, png: Result<Vec<u8>, String>) -> Result<()> {
@@ -116,7 +130,7 @@ impl Drawings {
 /// Refuses options of pictures where the predictions are others.
 pub(super) fn refuse_of_pictures(head: &Head, options: &PredictOptions, artifact: &Artifact) -> Result<()> {
     let (folder, name) = (artifact.folder.display(), head.name());
-    if options.threshold.is_some() && !matches!(head, Head::Objects { .. }) {
+    if options.threshold.is_some() && !matches!(head, Head::Objects { .. } | Head::Instances { .. }) {
         bail!(Unfit(format!("--threshold is for objects in pictures, and {folder} predicts {name}")));
     }
     if options.draw.is_some() && !head.draws() {
@@ -153,6 +167,7 @@ fn name(picture: &str, what: What) -> PathBuf {
     let ending = match what {
         What::Drawn => ".png",
         What::Classes => ".classes.png",
+        What::Objects => ".objects.png",
         What::Depths => ".depth.png",
     };
     path.as_mut_os_string().push(ending);

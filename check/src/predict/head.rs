@@ -63,6 +63,8 @@ pub(super) enum Head {
     Objects { logits: String, boxes: String, labels: Rc<[String]>, scoring: Scoring, threshold: f32 },
     /// The label of each pixel of pictures.
     Segments { output: String, labels: Rc<[String]> },
+    /// The pixels of objects in pictures.
+    Instances { logits: String, masks: String, labels: Rc<[String]>, threshold: f32 },
     /// The depth of each pixel of a picture.
     Depth { output: String },
     /// The tokens in place of masks, of a vocabulary of so many; `usize::MAX` where that is not known.
@@ -218,9 +220,14 @@ impl Head {
                 "{folder} gives heatmaps of key points in boxes of persons, and there are no predictions of that; `planish run` takes \
                  pixels as a tensor"
             ))),
-            Task::ImageSegmentation => bail!(Unfit(format!(
-                "{folder} gives masks of objects, and there are no predictions of that; `planish run` gives its outputs"
-            ))),
+            Task::ImageSegmentation => {
+                let count = last_size(of(OutputRole::Logits)).and_then(|classes| classes.checked_sub(1));
+                let count = count.or(config.label_count());
+                let count = count.with_context(|| format!("{folder} does not say how many labels it has"))?;
+                let (logits, masks) = (named(OutputRole::Logits)?, named(OutputRole::Masks)?);
+                let (labels, threshold) = (config.labels(count), options.threshold.unwrap_or(THRESHOLD));
+                Ok(Self::Instances { logits, masks, labels, threshold })
+            }
         }
     }
 
@@ -234,7 +241,7 @@ impl Head {
             Self::Answer { .. } => "answer",
             Self::Masks { .. } => "masks",
             Self::Objects { .. } => "objects",
-            Self::Segments { .. } => "segments",
+            Self::Segments { .. } | Self::Instances { .. } => "segments",
             Self::Depth { .. } => "depth",
         }
     }
@@ -259,12 +266,12 @@ impl Head {
 
     /// Whether predictions can be drawn on pictures.
     pub(super) fn draws(&self) -> bool {
-        matches!(self, Self::Objects { .. } | Self::Segments { .. } | Self::Depth { .. })
+        matches!(self, Self::Objects { .. }) || self.has_maps()
     }
 
     /// Whether something is predicted of each pixel.
     pub(super) fn has_maps(&self) -> bool {
-        matches!(self, Self::Segments { .. } | Self::Depth { .. })
+        matches!(self, Self::Segments { .. } | Self::Instances { .. } | Self::Depth { .. })
     }
 
     /// Whether vectors of tokens are pooled here.
@@ -294,6 +301,7 @@ impl Head {
             | Self::Depth { output }
             | Self::Masks { output, .. } => vec![output],
             Self::Objects { logits, boxes, .. } => vec![logits, boxes],
+            Self::Instances { logits, masks, .. } => vec![logits, masks],
             Self::Answer { start, end } => vec![start, end],
         }
     }
@@ -322,6 +330,7 @@ impl Head {
             | Self::Answer { .. }
             | Self::Objects { .. }
             | Self::Segments { .. }
+            | Self::Instances { .. }
             | Self::Depth { .. } => return count,
         };
         let most = bytes / size.saturating_mul(size_of::<f32>()).max(1);

@@ -11,6 +11,7 @@ mod head;
 mod labels;
 mod objects;
 mod outcome;
+mod panoptic;
 mod read;
 mod segments;
 mod sink;

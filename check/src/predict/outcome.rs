@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 
 use super::depth::DepthMap;
 use super::objects::Object;
+use super::panoptic::Instance;
 use super::segments::{ClassMap, Segment};
 use crate::evaluate::metrics::log_probabilities;
 
@@ -66,6 +67,14 @@ pub(super) enum Outcome {
         /// The labels that pixels have, in the order of their numbers.
         segments: Vec<Segment>,
         /// The class of each pixel.
+        #[serde(skip)]
+        map: Option<ClassMap>,
+    },
+    /// Of a picture of objects with masks.
+    Instances {
+        /// Those that were found and are not hidden by others.
+        segments: Vec<Instance>,
+        /// The number of the one that each pixel is of, or 0.
         #[serde(skip)]
         map: Option<ClassMap>,
     },
@@ -143,7 +152,7 @@ impl Outcome {
     /// Leaves out the class or depth of each pixel, which is drawn and not written.
     pub(super) fn forget_map(&mut self) {
         match self {
-            Self::Segments { map, .. } => *map = None,
+            Self::Segments { map, .. } | Self::Instances { map, .. } => *map = None,
             Self::Depth { map, .. } => *map = None,
             _ => {}
         }
@@ -161,6 +170,7 @@ impl Outcome {
                 objects.iter().flat_map(numbers).all(f32::is_finite)
             }
             Self::Segments { .. } => true,
+            Self::Instances { segments, .. } => segments.iter().all(|instance| instance.score.is_finite()),
             Self::Depth { minimum, maximum, .. } => minimum.is_finite() && maximum.is_finite(),
             Self::NotFinite => false,
             Self::Masks { masks } => masks.iter().flat_map(|mask| &mask.tokens).all(|token| token.score.is_finite()),

@@ -15,6 +15,7 @@ use super::depth::depths;
 use super::head::Head;
 use super::objects::objects;
 use super::outcome::{Candidate, LabelledToken, Mask, Outcome, Scores, sigmoid, softmax};
+use super::panoptic::instances;
 use super::segments::segments;
 use super::span::{self, Part};
 use crate::evaluate::metrics::{normalized, top};
@@ -91,6 +92,10 @@ impl Head {
             Self::Objects { labels, scoring, threshold, .. } => {
                 let [logits, boxes] = outputs else { bail!("there are no logits and boxes") };
                 objects([logits, boxes], (labels, *scoring, *threshold), batch)
+            }
+            Self::Instances { labels, threshold, .. } => {
+                let [logits, masks] = outputs else { bail!("there are no logits and masks") };
+                instances([logits, masks], (labels, *threshold), batch)
             }
             Self::Segments { labels, .. } => segments(first, labels, batch),
             Self::Depth { .. } => depths(first, batch),

@@ -67,12 +67,9 @@ fn best(logits: &[f32], [count, from_height, from_width]: [usize; 3], size: [usi
         let mut largest = vec![f32::NEG_INFINITY; line.len()];
         for class in 0..count {
             let plane = &logits[class * from_height * from_width..][..from_height * from_width];
-            let [above, below] = [row.first, row.second].map(|at| &plane[at * from_width..][..from_width]);
+            let [above, below] = row.places().map(|at| &plane[at * from_width..][..from_width]);
             for ((column, largest), best) in columns.iter().zip(&mut largest).zip(&mut *line) {
-                let logit = row.mix(
-                    column.mix(above[column.first], above[column.second]),
-                    column.mix(below[column.first], below[column.second]),
-                );
+                let logit = row.mix(column.between(above), column.between(below));
                 if logit > *largest {
                     // There are no more classes than numbers here.
                     (*largest, *best) = (logit, class as u16);
@@ -85,7 +82,7 @@ fn best(logits: &[f32], [count, from_height, from_width]: [usize; 3], size: [usi
 
 /// The two places that are next to a place of a line that has another length, without the corners at the same places.
 #[derive(Clone, Copy)]
-struct Between {
+pub(super) struct Between {
     first: usize,
     second: usize,
     /// The part that the second one has.
@@ -93,7 +90,8 @@ struct Between {
 }
 
 impl Between {
-    fn of(place: usize, from: usize, to: usize) -> Self {
+    /// Those next to a place of a line of `to`, in one of `from`.
+    pub(super) fn of(place: usize, from: usize, to: usize) -> Self {
         let scale = from as f32 / to as f32;
         let center = ((place as f32 + 0.5) * scale - 0.5).max(0.0);
         let last = from.saturating_sub(1);
@@ -101,8 +99,19 @@ impl Between {
         Self { first, second: (first + 1).min(last), part: center - first as f32 }
     }
 
-    fn mix(self, first: f32, second: f32) -> f32 {
+    /// Both.
+    pub(super) fn places(self) -> [usize; 2] {
+        [self.first, self.second]
+    }
+
+    /// What is between the numbers of the two.
+    pub(super) fn mix(self, first: f32, second: f32) -> f32 {
         (1.0 - self.part) * first + self.part * second
+    }
+
+    /// What is between the two of a line.
+    pub(super) fn between(self, line: &[f32]) -> f32 {
+        self.mix(line[self.first], line[self.second])
     }
 }
 

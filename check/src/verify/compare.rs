@@ -14,8 +14,7 @@ pub fn per_token(session: &dyn Session, of: &PartInterface) -> Vec<(String, usiz
     let input = |role: InputRole| session.inputs().iter().find(|port| of.input(&port.name) == role);
     let Some([batch, _]) = input(InputRole::Mask).map(|mask| &mask.ty.shape[..]) else { return Vec::new() };
     let open = |dim: &&Dim| dim.as_constant().is_none();
-    let roles =
-        [InputRole::Mask, InputRole::TokenIds, InputRole::DecoderTokenIds, InputRole::Embeddings].into_iter();
+    let roles = [InputRole::Mask, InputRole::TokenIds, InputRole::DecoderTokenIds, InputRole::Embeddings].into_iter();
     let positions: Vec<&Dim> = roles.filter_map(|role| input(role)?.ty.shape.get(1)).filter(open).collect();
     let axis = |port: &Port| {
         let rest = port.ty.shape.first().filter(|first| *first == batch).map(|_| &port.ty.shape[1..])?;

@@ -16,8 +16,15 @@ pub(crate) const VISION: &str = "vision_config";
 
 /// What configurations of models that see have besides those of text models and towers: what is read where texts are made, and what
 /// weights begin with.
-pub(crate) const IRRELEVANT: &[&str] =
-    &["image_seq_length", "image_token_id", "image_token_index", "initializer_range", "text_config", "use_cache", "vocab_size"];
+pub(crate) const IRRELEVANT: &[&str] = &[
+    "image_seq_length",
+    "image_token_id",
+    "image_token_index",
+    "initializer_range",
+    "text_config",
+    "use_cache",
+    "vocab_size",
+];
 
 /// CLIP's tower, with what configurations of models that see have besides.
 const CLIP: Architecture =

@@ -104,8 +104,7 @@ fn encode(b: &mut Builder<'_>, s: &Layers, images: &Images) -> Result<ValueId, M
     let pixels = b.floats(names::PIXELS.0, names::PIXELS.1, dims);
     let all = rows.checked_mul(&of_row).unwrap_or_default();
     let pixels = b.reshape(pixels, [all].into_iter().chain(sides), "vision_model.images")?;
-    let patches =
-        images.project(b, pixels, [MODULE, "vision_model.embeddings.patch_embedding"], size, true)?;
+    let patches = images.project(b, pixels, [MODULE, "vision_model.embeddings.patch_embedding"], size, true)?;
     let [trained, grid] = [images.trained_grid(), images.grid()];
     let count = Size::derived(trained[0] * trained[0], "patches of a square by `image_size` and `patch_size`");
     let mut positions = b.weight(&["vision_model.embeddings.position_embedding.weight"], &[count, size])?;

@@ -153,7 +153,11 @@ pub(super) fn take_text(
 
 /// The architecture of a multimodal model that is built as a whole: if that is asked for, or else if nothing is asked for, the model has
 /// a tower of images, and its class generates text.
-pub(crate) fn seeing(checkpoint: &Checkpoint, asked: Option<Task>, class: Option<&str>) -> Option<&'static Architecture> {
+pub(crate) fn seeing(
+    checkpoint: &Checkpoint,
+    asked: Option<Task>,
+    class: Option<&str>,
+) -> Option<&'static Architecture> {
     let architecture = Architecture::find(&checkpoint.whole()?.kind).filter(|architecture| architecture.sees())?;
     let is_of_tower = |name: &str| name.split('.').any(|part| part.starts_with("vision") || part == "visual");
     let sees = match asked {

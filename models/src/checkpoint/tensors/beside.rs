@@ -18,8 +18,8 @@ impl<'a> Tensors<'a> {
     /// Whether a tensor is of the model that is built, and not beside the text model of a multimodal model.
     pub(super) fn is_of_text(&self, name: &str) -> bool {
         let is_known = |prefix: &&String| self.used.iter().any(|used| used.starts_with(prefix.as_str()));
-        let has_bases = !self.sees
-            && self.checkpoint.whole().is_some() && self.prefixes.iter().any(|prefix| is_known(&prefix));
+        let has_bases =
+            !self.sees && self.checkpoint.whole().is_some() && self.prefixes.iter().any(|prefix| is_known(&prefix));
         !has_bases
             || self.used.contains(name)
             || self.prefixes.iter().filter(is_known).any(|prefix| name.starts_with(prefix.as_str()))
