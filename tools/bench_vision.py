@@ -137,7 +137,7 @@ def measured(args, files, size):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("planish", type=Path, help="the binary")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="which models; all but detr and swin-tiny by default")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which models; all by default")
     parser.add_argument("--batch", type=int, default=1, choices=range(1, HELD_OUT + 1), metavar="N")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
@@ -148,7 +148,7 @@ def main() -> int:
     args = parser.parse_args()
     args.planish = args.planish.resolve()
     args.threads = 1 if args.cpu_time else args.threads
-    names = args.names or ["cnn", "vit-base", "resnet-50", "convnext-tiny", "segformer-b0"]
+    names = args.names or ["cnn", *models.MODELS]
     unknown = [name for name in names if name != "cnn" and name not in models.MODELS]
     if unknown:
         parser.error(f"{', '.join(unknown)}: there are cnn, {', '.join(models.MODELS)}")
