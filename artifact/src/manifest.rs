@@ -329,12 +329,14 @@ impl Manifest {
     pub fn load_options(&self) -> LoadOptions {
         let latent_cache = self.recipe.as_ref().and_then(|recipe| recipe.latent_cache);
         let image_size = self.recipe.as_ref().and_then(|recipe| recipe.image_size);
+        let towers = self.recipe.as_ref().and_then(|recipe| recipe.towers);
         let preprocessing = self.recipe.as_ref().and_then(|recipe| recipe.preprocessing);
         LoadOptions {
             task: self.task,
             pooling: self.pooling,
             latent_cache,
             image_size,
+            towers,
             preprocessing,
             ..LoadOptions::default()
         }

@@ -190,6 +190,14 @@ impl From<&Manifest> for TextModel {
     }
 }
 
+/// Whether a path is a picture, a folder of pictures, or a folder of folders of these.
+///
+/// # Errors
+/// When a folder cannot be read, or has both pictures and folders of pictures.
+pub fn is_of_pictures(path: &Path) -> Result<bool> {
+    Ok(PictureFiles::find(path, 1)?.is_some())
+}
+
 /// Whether texts of a file, by its ending, are members or columns with a name.
 pub fn has_fields(path: &Path) -> bool {
     let ending = path.extension().unwrap_or_default().to_string_lossy();

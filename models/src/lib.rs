@@ -35,7 +35,8 @@ pub use checkpoint::{Checkpoint, SourceFile};
 pub use error::ModelError;
 pub use layers::pictures::{Interpolation, PICTURES_OPSET, PictureSize, PictureSteps};
 pub use load::{
-    IdRange, ImageSize, LatentCache, LengthDependence, LoadOptions, Loaded, NotAnImageSize, Part, Preprocessing, load,
+    IdRange, ImageSize, LatentCache, LengthDependence, LoadOptions, Loaded, NotAnImageSize, Part, Preprocessing,
+    Towers, load,
 };
 pub use sentence::{
     ModuleEntry, Pooling, UnknownPooling, module_entries, pooling_config, pooling_modes, written_modules,

@@ -31,6 +31,8 @@ pub struct LoadOptions {
     /// What pictures become before they enter the model. It counts for models that the transformers library has take images of
     /// any size.
     pub pictures: Option<ImageSize>,
+    /// The graphs of a model of images and texts; one of both where absent.
+    pub towers: Option<Towers>,
     /// Where pictures are processed; outside of the graph where absent.
     pub preprocessing: Option<Preprocessing>,
     /// What is done to pictures in the graph; absent where it is done outside.
@@ -45,6 +47,14 @@ pub struct LoadOptions {
 pub enum Preprocessing {
     /// In the graph, which takes the levels of pictures of any size.
     Graph,
+}
+
+/// The graphs of a model that compares images with texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Towers {
+    /// One of images and one of texts, each as the checkpoint of this tower alone has it.
+    Apart,
 }
 
 /// Height and width of images, written `HEIGHTxWIDTH`, or as one number for squares.
@@ -189,19 +199,29 @@ impl Checkpoint {
 pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, ModelError> {
     let listed = sentence::chosen(checkpoint, &options)?;
     let head = listed.as_ref().map(|listed| listed.modules.head());
-    let Accepted { mut config, architecture, task, class, quantization, text } =
-        accept(checkpoint, head.or(options.task).or(checkpoint.task_of_adapters()))?;
+    // Towers that are apart compare nothing.
+    let of_towers = options.towers.map(|Towers::Apart| Task::FeatureExtraction);
+    let asked = head.or(options.task).or(of_towers).or(checkpoint.task_of_adapters());
+    let Accepted { mut config, architecture, task, class, quantization, text } = accept(checkpoint, asked)?;
     config.set_sizes_of_images(options.image_size.map(ImageSize::sides), options.pictures.map(ImageSize::sides));
     let mut builder = Builder::new(checkpoint, &config, architecture, quantization);
     builder.text = text.as_ref().map(|(config, architecture)| (config, *architecture));
     builder.is_bare = listed.is_some();
     builder.chooses = task == Task::MultipleChoice;
     builder.latent_cache = options.latent_cache;
+    builder.towers = options.towers;
     builder.pictures = options.steps;
     let interface = (architecture.build)(&mut builder, task).map_err(|e| explain(e, task, class))?;
     if let Some(asked) = options.latent_cache.filter(|_| !builder.has_latents) {
         return Err(config.error(format!(
             "`latent_cache` is {asked}, but {} for {task} has no cache of latents; leave it out",
+            architecture.model_type
+        )));
+    }
+    if options.towers.is_some() && builder.is_whole() {
+        return Err(config.error(format!(
+            "`towers` is apart, but {} for {task} has no towers of images and of texts, or compares the two; leave `towers` or the \
+             task out",
             architecture.model_type
         )));
     }

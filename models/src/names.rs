@@ -30,10 +30,14 @@ pub fn part(role: PartRole) -> Option<&'static str> {
 /// switch between two graphs.
 pub(crate) const DECODER_OF_VECTORS: &str = "decoder_model_merged";
 
+/// The towers of a model of images and texts, each of which is a model.
+pub(crate) const IMAGE_TOWER: &str = "vision_model";
+pub(crate) const TEXT_TOWER: &str = "text_model";
+
 /// The name of a part as the architectures have it; absent where none has such a part.
 #[must_use]
 pub fn known_part(name: &str) -> Option<&'static str> {
-    let known = PARTS.iter().map(|(known, _)| *known).chain([DECODER_OF_VECTORS]);
+    let known = PARTS.iter().map(|(known, _)| *known).chain([DECODER_OF_VECTORS, IMAGE_TOWER, TEXT_TOWER]);
     known.into_iter().find(|known| *known == name)
 }
 

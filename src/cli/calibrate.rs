@@ -180,6 +180,7 @@ fn options(arguments: &Arguments) -> CalibrateOptions {
         pooling: arguments.pooling,
         latent_cache: None,
         image_size: None,
+        towers: None,
         preprocessing: None,
         strict: arguments.strict,
         data: DataOptions {

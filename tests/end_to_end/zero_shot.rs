@@ -14,7 +14,7 @@ fn expected() -> Value {
 }
 
 /// A golden with the settings of its processor and its tokenizer, and its artifact.
-fn compiled(name: &str, folder: &Path) -> PathBuf {
+fn compiled(name: &str, folder: &Path, options: &[&str]) -> PathBuf {
     let (model, out) = (folder.join(name), folder.join(format!("{name}-out")));
     fs::create_dir(&model).unwrap();
     for file in ["config.json", "model.safetensors"] {
@@ -25,7 +25,7 @@ fn compiled(name: &str, folder: &Path) -> PathBuf {
     {
         fs::write(model.join(file), expected()[name][member].to_string()).unwrap();
     }
-    planish_compile(&model, &out, &[]).exits(0, &[]);
+    planish_compile(&model, &out, options).exits(0, &[]);
     out
 }
 
@@ -38,7 +38,7 @@ fn scores_of_labels_are_those_of_transformers() {
     let list = folder.path().join("labels.txt");
     fs::write(&list, labels.join("\n")).unwrap();
     for name in ["clip", "siglip"] {
-        let out = compiled(name, folder.path());
+        let out = compiled(name, folder.path(), &[]);
         let of = &expected[name];
         let template = of["template"].as_str().map(|template| vec!["--template", template]).unwrap_or_default();
         for (picture, scores) in of["scores"].as_object().unwrap() {
@@ -59,10 +59,54 @@ fn scores_of_labels_are_those_of_transformers() {
     }
 }
 
+/// Cosines of the vectors that the towers give say the same as the graph that compares them.
+#[test]
+fn towers_that_are_apart_agree_with_the_whole() {
+    let (folder, apart) = (scratch(), ["--recipe", "towers=apart", "--verify"]);
+    let texts = folder.path().join("texts.txt");
+    fs::write(&texts, "This is a photo of a cat.\nThis is a photo of two dogs.\n").unwrap();
+    let picture = repository().join("fixtures/pictures/files/rgb.png");
+    let vectors = |out: &Path, data: &Path| -> Vec<Vec<f64>> {
+        let done = planish(["embed", text(out), "--data", text(data)]).exits(0, &[]);
+        let vector = |line: &Value| {
+            let vector: Vec<f64> = line["embedding"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
+            let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
+            vector.into_iter().map(|x| x / length).collect()
+        };
+        lines(&done).iter().map(vector).collect()
+    };
+    let (towers, whole) = (compiled("clip", folder.path(), &apart), folder.path().join("whole"));
+    for file in ["vision_model.onnx", "text_model.onnx"] {
+        assert!(towers.join(file).is_file(), "{file}");
+    }
+    planish_compile(&folder.path().join("clip"), &whole, &[]).exits(0, &[]);
+    let labels = ["--labels", "a cat,two dogs"];
+    let done = planish([&["predict", text(&whole), "--data", text(&picture)], &labels[..]].concat()).exits(0, &[]);
+    let scores = &lines(&done)[0]["scores"];
+    let image = &vectors(&towers, &picture)[0];
+    let cosines: Vec<f64> =
+        vectors(&towers, &texts).iter().map(|text| text.iter().zip(image).map(|(a, b)| a * b).sum()).collect();
+    // `e^logit_scale` of this checkpoint.
+    let odds = (0.212_564_164 * (cosines[0] - cosines[1])).exp();
+    let share = scores["a cat"].as_f64().unwrap();
+    assert!((share - odds / (1.0 + odds)).abs() < 1e-6, "{cosines:?}, {scores}");
+}
+
+#[test]
+fn towers_are_those_of_a_model_of_images_and_texts() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let refused = |name: &str, more: &[&str], words: &[&str]| {
+        planish_compile(&golden(name), &out, &[&["--recipe", "towers=apart"], more].concat()).exits(1, words);
+    };
+    refused("bert", &[], &["`towers` is apart", "leave `towers` or the task out"]);
+    refused("clip", &["--task", "zero-shot-image-classification"], &["compares the two"]);
+}
+
 #[test]
 fn labels_that_do_not_fit_are_one_error() {
     let folder = scratch();
-    let out = compiled("clip", folder.path());
+    let out = compiled("clip", folder.path(), &[]);
     let picture = repository().join("fixtures/pictures/files/rgb.png");
     let refused = |more: &[&str], code: i32, words: &[&str]| {
         planish([&["predict", text(&out), "--data", text(&picture)], more].concat()).exits(code, words);

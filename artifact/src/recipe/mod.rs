@@ -10,7 +10,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use planish_models::{ImageSize, LatentCache, Preprocessing};
+use planish_models::{ImageSize, LatentCache, Preprocessing, Towers};
 use planish_passes::quantize::WeightMethod;
 use planish_passes::{Exceptions, Half, KeptType, RangeMethod};
 use serde::{Deserialize, Serialize};
@@ -98,6 +98,9 @@ pub struct Recipe {
     /// Height and width of images.
     #[serde(skip_serializing_if = "Option::is_none", with = "text::optional")]
     pub image_size: Option<ImageSize>,
+    /// The graphs of a model of images and texts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub towers: Option<Towers>,
     /// Where pictures are processed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preprocessing: Option<Preprocessing>,

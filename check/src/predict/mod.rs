@@ -16,6 +16,7 @@ mod read;
 mod segments;
 mod sink;
 mod span;
+mod tower;
 mod turns;
 
 use std::num::NonZeroUsize;
@@ -158,6 +159,8 @@ pub fn predict(
     options: &PredictOptions,
     observer: &dyn PredictObserver,
 ) -> Result<Predicted> {
+    let tower = tower::tower(artifact, data)?;
+    let artifact = tower.as_ref().unwrap_or(artifact);
     let settings = SentenceSettings::read(&artifact.folder)?;
     let head = Head::of(artifact, &settings, options, &mut |text| observer.warning(text))?;
     if let Output::File(path, form) = &output {

@@ -17,7 +17,7 @@ use planish_artifact::backend::{Backend, LOCAL, RuntimeSettings};
 use planish_artifact::chain::Chain;
 use planish_artifact::manifest::PartManifest;
 use planish_data::{DataOptions, Dataset, Shard};
-use planish_models::{ImageSize, LatentCache, LoadOptions, Loaded, Pooling, Preprocessing, Task};
+use planish_models::{ImageSize, LatentCache, LoadOptions, Loaded, Pooling, Preprocessing, Task, Towers};
 use planish_passes::observe::{linear_inputs, map_inputs, mixtures};
 use run::{Broken, Runner, Sink};
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,8 @@ pub struct CalibrateOptions {
     pub latent_cache: Option<LatentCache>,
     /// Height and width of images.
     pub image_size: Option<ImageSize>,
+    /// The graphs of a model of images and texts.
+    pub towers: Option<Towers>,
     /// Where pictures are processed.
     pub preprocessing: Option<Preprocessing>,
     /// Whether warnings are errors.
@@ -61,8 +63,8 @@ pub struct CalibrateOptions {
 impl CalibrateOptions {
     /// How the model is loaded.
     fn loading(&self) -> LoadOptions {
-        let Self { task, pooling, latent_cache, image_size, preprocessing, strict, .. } = *self;
-        LoadOptions { task, pooling, latent_cache, image_size, preprocessing, strict, ..LoadOptions::default() }
+        let Self { task, pooling, latent_cache, image_size, towers, preprocessing, strict, .. } = *self;
+        LoadOptions { task, pooling, latent_cache, image_size, towers, preprocessing, strict, ..LoadOptions::default() }
     }
 }
 

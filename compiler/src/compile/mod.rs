@@ -213,6 +213,7 @@ pub fn lower(
         pooling: options.pooling,
         latent_cache: options.recipe.as_ref().and_then(|recipe| recipe.latent_cache),
         image_size: options.recipe.as_ref().and_then(|recipe| recipe.image_size),
+        towers: options.recipe.as_ref().and_then(|recipe| recipe.towers),
         preprocessing: options.recipe.as_ref().and_then(|recipe| recipe.preprocessing),
         pictures: None,
         steps: None,

@@ -158,9 +158,21 @@ impl Request {
         };
         let on = CalibrateOn::Backend(LOCAL, self.settings.clone());
         let (task, pooling, data, threads) = (self.task, self.pooling, self.data.clone(), self.threads);
-        let Recipe { latent_cache, image_size, preprocessing, .. } = self.recipe;
+        let Recipe { latent_cache, image_size, towers, preprocessing, .. } = self.recipe;
         let usual = CalibrateOptions::default();
-        CalibrateOptions { task, pooling, latent_cache, image_size, preprocessing, data, measure, on, threads, ..usual }
+        CalibrateOptions {
+            task,
+            pooling,
+            latent_cache,
+            image_size,
+            towers,
+            preprocessing,
+            data,
+            measure,
+            on,
+            threads,
+            ..usual
+        }
     }
 
     /// Whether ranges are measured: not for methods of weights, which run the data themselves.

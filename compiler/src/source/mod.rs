@@ -238,9 +238,10 @@ impl SourceModel {
                 let cache = options.latent_cache.map(|cache| (format!("--recipe latent-cache={cache}"), "the cache"));
                 let size =
                     options.image_size.map(|size| (format!("--recipe image-size={size}"), "the sizes of images"));
+                let towers = options.towers.map(|_| ("--recipe towers=apart".to_owned(), "the parts"));
                 let preprocessing =
                     options.preprocessing.map(|_| ("--recipe preprocessing=graph".to_owned(), "the inputs"));
-                match pooling.or(cache).or(size).or(preprocessing) {
+                match pooling.or(cache).or(size).or(towers).or(preprocessing) {
                     Some((setting, what)) => bail!(
                         "{setting} is for checkpoints, and {} keeps {what} of its graph; compile the checkpoint that it was \
                          made from",

@@ -2,8 +2,9 @@
 //! `transformers/models/clip` and `metaclip_2` have them: a tower of images and one of texts, whose vectors are compared. Each tower
 //! is a model of its own too, with or without the projection of its vector.
 
-use planish_ir::ValueId;
+use planish_ir::{PartRole, ValueId};
 
+use crate::Towers::Apart;
 use crate::accept::{end_section, section};
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
@@ -133,6 +134,14 @@ fn build(b: &mut Builder<'_>, task: Task, towers: &Towers) -> Result<Properties,
         heads::classify(b, image.layers.hidden, mean, "classifier")?;
         return Ok(Properties::default());
     }
+    if b.towers == Some(Apart) && task == Task::FeatureExtraction {
+        image.give(b, features)?;
+        b.finish_as(names::IMAGE_TOWER, PartRole::Model);
+        give_text(b, &text, end, towers.end, features)?;
+        b.finish_as(names::TEXT_TOWER, PartRole::Model);
+        b.tensors.leave("logit_scale");
+        return Ok(text.properties());
+    }
     let ids = towers::ids(b, names::TEXTS, text.vocabulary);
     // The order of the inputs is Optimum's.
     let hidden = image.encode(b)?;
@@ -166,6 +175,12 @@ fn read_text(config: &Config<'_>) -> Result<(Text, i64), ModelError> {
 fn build_text(b: &mut Builder<'_>, rule: End) -> Result<Properties, ModelError> {
     let features = b.config.size("projection_dim", 512)?;
     let (text, end) = read_text(b.config)?;
+    give_text(b, &text, end, rule, features)?;
+    Ok(text.properties())
+}
+
+/// The input and the outputs of a tower of texts alone.
+fn give_text(b: &mut Builder<'_>, text: &Text, end: i64, rule: End, features: Size) -> Result<(), ModelError> {
     let ids = towers::ids(b, BATCH, text.vocabulary);
     let mask = towers::mask(b, BATCH)?;
     let hidden = text.encode(b, ids, Some(mask), true)?;
@@ -178,7 +193,7 @@ fn build_text(b: &mut Builder<'_>, rule: End) -> Result<Properties, ModelError> 
         b.give(names::HIDDEN, hidden);
         b.give(names::POOLED, pooled);
     }
-    Ok(text.properties())
+    Ok(())
 }
 
 fn pool_text(b: &mut Builder<'_>, x: ValueId, ids: ValueId, end: i64, rule: End) -> Result<ValueId, ModelError> {
@@ -229,21 +244,26 @@ impl Image {
         let first = heads::first_token(b, hidden, "vision_model.pooler")?;
         b.layer_norm(first, "vision_model.post_layernorm", self.layers.hidden, self.layers.eps)
     }
+
+    /// The input and the outputs of this tower alone.
+    pub(crate) fn give(&self, b: &mut Builder<'_>, features: Size) -> Result<(), ModelError> {
+        let hidden = self.encode(b)?;
+        let pooled = self.pool(b, hidden)?;
+        if b.tensors.contains("visual_projection.weight") {
+            let projected = towers::project(b, pooled, "visual_projection", [features, self.layers.hidden])?;
+            b.give(names::IMAGE_EMBEDDING, projected);
+            b.give(names::HIDDEN, hidden);
+        } else {
+            b.give(names::HIDDEN, hidden);
+            b.give(names::POOLED, pooled);
+        }
+        Ok(())
+    }
 }
 
 /// A tower of images alone.
 pub(crate) fn build_image(b: &mut Builder<'_>) -> Result<Properties, ModelError> {
     let features = b.config.size("projection_dim", 512)?;
-    let image = Image::read(b.config)?;
-    let hidden = image.encode(b)?;
-    let pooled = image.pool(b, hidden)?;
-    if b.tensors.contains("visual_projection.weight") {
-        let projected = towers::project(b, pooled, "visual_projection", [features, image.layers.hidden])?;
-        b.give(names::IMAGE_EMBEDDING, projected);
-        b.give(names::HIDDEN, hidden);
-    } else {
-        b.give(names::HIDDEN, hidden);
-        b.give(names::POOLED, pooled);
-    }
+    Image::read(b.config)?.give(b, features)?;
     Ok(Properties::default())
 }

@@ -3,8 +3,9 @@
 //! attention that makes one vector of all patches, and a bias of the scores. Each tower is a model of its own too.
 
 use planish_ir::ops::{Attention, Gather, Linear, Real};
-use planish_ir::{DType, ValueId, Weight};
+use planish_ir::{DType, PartRole, ValueId, Weight};
 
+use crate::Towers::Apart;
 use crate::accept::{end_section, section};
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::clip;
@@ -81,6 +82,15 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     if !image.has_head {
         return Err(image_config.error("`vision_use_head` is false: then there is no vector of an image to compare"));
     }
+    if b.towers == Some(Apart) && task == Task::FeatureExtraction {
+        b.images = BATCH;
+        image.give(b)?;
+        b.finish_as(names::IMAGE_TOWER, PartRole::Model);
+        give_text(b, &text, features)?;
+        b.finish_as(names::TEXT_TOWER, PartRole::Model);
+        ["logit_scale", "logit_bias"].iter().for_each(|unused| b.tensors.leave(unused));
+        return Ok(text.properties());
+    }
     let ids = towers::ids(b, names::TEXTS, text.vocabulary);
     let hidden = image.encode(b)?;
     let embedded_image = image.pool(b, hidden)?;
@@ -106,12 +116,18 @@ fn read_text(config: &Config<'_>) -> Result<(Text, Size), ModelError> {
 
 fn build_text(b: &mut Builder<'_>) -> Result<Properties, ModelError> {
     let (text, features) = read_text(b.config)?;
+    give_text(b, &text, features)?;
+    Ok(text.properties())
+}
+
+/// The input and the outputs of a tower of texts alone.
+fn give_text(b: &mut Builder<'_>, text: &Text, features: Size) -> Result<(), ModelError> {
     let ids = towers::ids(b, BATCH, text.vocabulary);
     let hidden = text.encode(b, ids, None, false)?;
-    let pooled = pool_text(b, &text, hidden, features)?;
+    let pooled = pool_text(b, text, hidden, features)?;
     b.give(names::HIDDEN, hidden);
     b.give(names::POOLED, pooled);
-    Ok(text.properties())
+    Ok(())
 }
 
 /// A projection of the last token, which is padding in most texts: [texts, tokens, hidden] to [texts, features].
@@ -175,6 +191,17 @@ impl Image {
         heads::first_token(b, sum, MODULE)
     }
 
+    /// The input and the outputs of this tower alone.
+    fn give(&self, b: &mut Builder<'_>) -> Result<(), ModelError> {
+        let hidden = self.encode(b)?;
+        b.give(names::HIDDEN, hidden);
+        if self.has_head {
+            let pooled = self.pool(b, hidden)?;
+            b.give(names::POOLED, pooled);
+        }
+        Ok(())
+    }
+
     /// Queries, keys and values, whose weights are the thirds of the rows of one, as `torch.nn.MultiheadAttention` has them.
     fn projections(&self, b: &mut Builder<'_>, of: [ValueId; 3]) -> Result<[ValueId; 3], ModelError> {
         const MODULE: &str = "vision_model.head.attention";
@@ -199,12 +226,6 @@ impl Image {
 
 /// A tower of images alone.
 fn build_image(b: &mut Builder<'_>) -> Result<Properties, ModelError> {
-    let image = Image::read(b.config)?;
-    let hidden = image.encode(b)?;
-    b.give(names::HIDDEN, hidden);
-    if image.has_head {
-        let pooled = image.pool(b, hidden)?;
-        b.give(names::POOLED, pooled);
-    }
+    Image::read(b.config)?.give(b)?;
     Ok(Properties::default())
 }

@@ -14,7 +14,7 @@ use crate::checkpoint::tensors::Tensors;
 use crate::layers::pictures::PictureSteps;
 use crate::layers::sight::Sight;
 use crate::names::{self, Named};
-use crate::{Architecture, Checkpoint, IdRange, LatentCache, ModelError, Part};
+use crate::{Architecture, Checkpoint, IdRange, LatentCache, ModelError, Part, Towers};
 
 pub(crate) use crate::names::{BATCH, CHOICES, PAST, SEQUENCE};
 
@@ -41,6 +41,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) has_pictures: bool,
     /// What the cache of latent attention is asked to have.
     pub(crate) latent_cache: Option<LatentCache>,
+    /// The graphs that a model of images and texts is asked to have.
+    pub(crate) towers: Option<Towers>,
     /// Whether the model has such a cache.
     pub(crate) has_latents: bool,
     /// The ids that each input of integers takes, in the order of the inputs.
@@ -73,6 +75,7 @@ impl<'a> Builder<'a> {
             pictures: None,
             has_pictures: false,
             latent_cache: None,
+            towers: None,
             has_latents: false,
             id_ranges: Vec::new(),
             parts: Vec::new(),
@@ -97,6 +100,11 @@ impl<'a> Builder<'a> {
     /// Puts the part that was ended last before all others.
     pub(crate) fn put_first(&mut self) {
         self.parts.rotate_right(1);
+    }
+
+    /// Whether no part has been ended: then there is one, the whole model.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.parts.is_empty()
     }
 
     /// The parts of the model: those that were finished, or the whole of it.

@@ -17,6 +17,7 @@ pub(crate) const LENIENT: LoadOptions = LoadOptions {
     strict: false,
     pooling: None,
     latent_cache: None,
+    towers: None,
     image_size: None,
     pictures: None,
     preprocessing: None,
