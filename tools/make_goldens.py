@@ -4,10 +4,10 @@
     make_goldens.py OUT [NAME...]
 
 OUT/NAME gets config.json, generation_config.json, model.safetensors and io.safetensors, as
-fixtures/goldens/README.md describes. Needs torch, transformers==5.23.0 (5.24.0 for STATES, IMAGES, POINTS and llama4) and safetensors. The same
+fixtures/goldens/README.md describes. Needs torch, transformers==5.23.0 (5.24.0 for STATES, IMAGES, SHAPES, POINTS and llama4) and safetensors. The same
 versions give the same bytes: seeds are fixed.
 
-Without names it writes all but those of POINTS. To add a case, add a line to DECODERS, STATES, SEQ2SEQ, LABELS, IMAGES or POINTS.
+Without names it writes all but those of POINTS. To add a case, add a line to DECODERS, STATES, SEQ2SEQ, LABELS, IMAGES, SHAPES or POINTS.
 """
 
 import argparse
@@ -212,6 +212,19 @@ IMAGES = {
     }, (24, 18)),
 }
 
+# Models that compare texts with images of any shape, given as patches. name -> (class of the model, keys of the configuration)
+SHAPES = {
+    "siglip2": ("Siglip2Model", {
+        "text_config": {
+            "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 99,
+            "max_position_embeddings": 16, "projection_size": 32, "bos_token_id": 1, "eos_token_id": 2,
+        },
+        "vision_config": {
+            "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 3, "num_patches": 16,
+        },
+    }),
+}
+
 # Models of images and points in them, in two parts: they lie in fixtures/, beside the goldens. name -> (class of the model, keys of the
 # configuration)
 POINTS = {
@@ -389,6 +402,22 @@ def images_io(model, sides: tuple[int, int]) -> dict:
     return {"in.pixel_values": pixels} | {f"out.{name}": out[name] for name in names}
 
 
+def shapes_io(model) -> dict:
+    """Three texts, and two images of other shapes than the square that positions are of, one taller and one wider."""
+    config = model.config.vision_config
+    grid = torch.tensor([[5, 3], [2, 7]])
+    count = grid.prod(1)
+    inputs = {
+        "input_ids": torch.randint(3, model.config.text_config.vocab_size, (3, 9)),
+        "pixel_values": torch.randn(2, int(count.max()), config.num_channels * config.patch_size**2).float().double(),
+        "pixel_attention_mask": (torch.arange(int(count.max())) < count[:, None]).long(),
+        "spatial_shapes": grid,
+    }
+    out = model(**inputs)
+    names = ("logits_per_image", "logits_per_text", "text_embeds", "image_embeds")
+    return {f"in.{name}": tensor for name, tensor in inputs.items()} | {f"out.{name}": out[name] for name in names}
+
+
 def points_io(model) -> dict:
     """Two images of random pixels, and for each two prompts of four points, of which each has another label."""
     size = model.config.vision_config.image_size
@@ -406,7 +435,7 @@ def points_io(model) -> dict:
 
 def write(name: str, folder: Path) -> None:
     decoder = name in DECODERS
-    kind, keys, *sides = (DECODERS | STATES | SEQ2SEQ | LABELS | IMAGES | POINTS)[name]
+    kind, keys, *sides = (DECODERS | STATES | SEQ2SEQ | LABELS | IMAGES | SHAPES | POINTS)[name]
     model = build(name, kind, TINY | keys if decoder else keys)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -416,7 +445,7 @@ def write(name: str, folder: Path) -> None:
     torch.set_default_dtype(torch.float64)
     with torch.no_grad():
         make = decoder_io if decoder else states_io if name in STATES else labels_io if name in LABELS else seq2seq_io
-        make = points_io if name in POINTS else make
+        make = points_io if name in POINTS else shapes_io if name in SHAPES else make
         io = images_io(model, *sides) if name in IMAGES else make(model)
     torch.set_default_dtype(torch.float32)
     save_file({key: (value.float() if value.is_floating_point() else value).contiguous() for key, value in io.items()}, folder / "io.safetensors")
@@ -427,7 +456,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME")
     args = parser.parse_args()
-    for name in args.names or [*DECODERS, *STATES, *SEQ2SEQ, *LABELS, *IMAGES]:
+    for name in args.names or [*DECODERS, *STATES, *SEQ2SEQ, *LABELS, *IMAGES, *SHAPES]:
         write(name, args.out / name)
         print(args.out / name)
 

@@ -52,6 +52,9 @@ pub(crate) const BOXES: Named<InputRole> = ("bbox", InputRole::Boxes);
 /// Pictures before they are processed.
 pub(crate) const IMAGE: Named<InputRole> = ("image", InputRole::Image);
 pub(crate) const PIXELS: Named<InputRole> = ("pixel_values", InputRole::Pixels);
+/// Which patches an image has, where images have any shape, and their rows and columns.
+pub(crate) const PIXEL_MASK: Named<InputRole> = ("pixel_attention_mask", InputRole::PixelMask);
+pub(crate) const PATCH_GRID: Named<InputRole> = ("spatial_shapes", InputRole::PatchGrid);
 pub(crate) const FEATURES: Named<InputRole> = ("input_features", InputRole::Features);
 
 /// The vectors of tokens, which the embedder gives, and the decoder of a model that sees takes.
@@ -101,6 +104,8 @@ pub(crate) const IMAGES: &str = "image_batch_size";
 /// The images of a row.
 pub(crate) const IMAGES_OF_ROW: &str = "num_images";
 pub(crate) const SEQUENCE: &str = "sequence_length";
+/// The patches of an image of any shape.
+pub(crate) const PATCHES: &str = "num_patches";
 /// Rows and columns of pixels.
 pub(crate) const HEIGHT: &str = "height";
 pub(crate) const WIDTH: &str = "width";
@@ -125,6 +130,7 @@ const SYMBOLS: &[Named<SymbolRole>] = &[
     (IMAGES, SymbolRole::Rows),
     (IMAGES_OF_ROW, SymbolRole::Rows),
     (SEQUENCE, SymbolRole::Tokens),
+    (PATCHES, SymbolRole::Tokens),
     (HEIGHT, SymbolRole::Height),
     (WIDTH, SymbolRole::Width),
     (CHOICES, SymbolRole::Choices),
@@ -290,6 +296,8 @@ pub fn input(role: InputRole) -> Option<&'static str> {
         POSITION_IDS,
         BOXES,
         PIXELS,
+        PIXEL_MASK,
+        PATCH_GRID,
         FEATURES,
         VECTORS.0,
         POINT_PLACES,

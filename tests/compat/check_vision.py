@@ -70,11 +70,25 @@ class VisionTrial(Trial):
         config = self.config.get("vision_config", self.config)
         if self.type_name not in OF_ANY_SIZE:
             config = self.config.get("backbone_config", config)
+        if "num_patches" in config:
+            return self.patches(rows, config)
         if "image_size" not in config and self.type_name not in OF_ANY_SIZE:
             return {}
         numbers = np.random.default_rng(self.draw.getrandbits(32))
         pixels = numbers.normal(size=[rows, config["num_channels"], *self.sides(config)])
         return dict(pixel_values=pixels.astype(np.float32))
+
+    def patches(self, rows: int, config: dict) -> Tensors:
+        """Images of some shapes as patches, filled up to those of the largest."""
+        numbers = np.random.default_rng(self.draw.getrandbits(32))
+        grid = numbers.integers(1, 7, [rows, 2])
+        count = grid.prod(1)
+        shape = [rows, max(count), config["num_channels"] * config["patch_size"] ** 2]
+        return dict(
+            pixel_values=numbers.normal(size=shape).astype(np.float32),
+            pixel_attention_mask=(np.arange(max(count)) < count[:, None]).astype(np.int64),
+            spatial_shapes=grid,
+        )  # fmt: skip
 
     def sides(self, config: dict) -> list[int]:
         """Height and width of the images of a batch."""

@@ -206,6 +206,17 @@ def siglip(d: Draw) -> dict:
     return dict(text_config=text, vision_config=vision, num_labels=d.randint(1, 5))
 
 
+def siglip2_vision(d: Draw) -> dict:
+    config = siglip_vision(d) | dict(num_patches=d.of(1, 4, 9, 16))
+    del config["image_size"]
+    return config
+
+
+def siglip2(d: Draw) -> dict:
+    text, vision = siglip_text(d), siglip2_vision(d) | dict(vision_use_head=True)
+    return dict(text_config=text | dict(projection_size=vision["hidden_size"]), vision_config=vision)
+
+
 def rt_detr(d: Draw) -> dict:
     backbone = resnet(d)
     stages = d.of([2, 3, 4], [3, 4])
@@ -274,6 +285,9 @@ TYPES = {
     "metaclip_2_text_model": clip_text,
     "metaclip_2_vision_model": clip_vision,
     "siglip": siglip,
+    "siglip2": siglip2,
+    "siglip2_text_model": siglip_text,
+    "siglip2_vision_model": siglip2_vision,
     "siglip_text_model": siglip_text,
     "siglip_vision_model": siglip_vision,
     "deit": pooled,

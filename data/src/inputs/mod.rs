@@ -99,6 +99,9 @@ pub enum Values {
     Noise,
 }
 
+/// The most rows, and columns, of patches of an image that is made up; it has one at least.
+const MOST_ROWS: i64 = 32;
+
 /// Why no inputs were made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputError {
@@ -180,6 +183,9 @@ pub fn specs(ports: &[Port], ids: &BTreeMap<String, Values>, of: PartInterface) 
     let spec = |port: &Port| {
         let values = match (ids.get(&port.name), of.input(&port.name)) {
             (Some(Values::Ids { range, .. }), InputRole::Boxes) => Values::Boxes { range: range.clone() },
+            (Some(Values::Ids { range, .. }), InputRole::PatchGrid) => {
+                Values::Ids { range: 1..range.end.min(MOST_ROWS + 1), pad: None }
+            }
             (Some(values), _) => values.clone(),
             (None, role) if role.is_mask() => Values::Mask,
             (None, InputRole::Positions) => Values::Positions,

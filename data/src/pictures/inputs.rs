@@ -19,6 +19,8 @@ pub struct PictureInputs {
     folder: PathBuf,
     pixels: Port,
     mask: Option<Port>,
+    /// Rows and columns of patches.
+    grid: Option<Port>,
 }
 
 /// An input of a model.
@@ -54,7 +56,7 @@ impl PictureInputs {
         };
         if let Some(pixels) = port(InputRole::Image)? {
             let (processor, folder) = (Processor::of_levels(), folder.to_owned());
-            return Ok(Self { processor, folder, pixels, mask: None });
+            return Ok(Self { processor, folder, pixels, mask: None, grid: None });
         }
         let Some(pixels) = port(InputRole::Pixels)? else {
             if wanted.iter().any(|(_, input)| input.role.is_token_ids()) {
@@ -77,7 +79,8 @@ impl PictureInputs {
                 pixels.name
             );
         };
-        Ok(Self { processor, folder, pixels, mask: port(InputRole::PixelMask)? })
+        let (mask, grid) = (port(InputRole::PixelMask)?, port(InputRole::PatchGrid)?);
+        Ok(Self { processor, folder, pixels, mask, grid })
     }
 
     /// A file as the numbers of a picture.
@@ -94,7 +97,7 @@ impl PictureInputs {
     /// # Errors
     /// When they are not of one size, or not what the model takes.
     pub fn inputs(&self, pictures: Vec<Prepared>) -> Result<Vec<(String, Tensor)>> {
-        let Pixels { values, shape, mask, .. } = self.processor.batch(pictures).map_err(anyhow::Error::msg)?;
+        let Pixels { values, shape, mask, sizes } = self.processor.batch(pictures).map_err(anyhow::Error::msg)?;
         if self.pixels.input.role == InputRole::Image {
             return self.levels(&values, &shape);
         }
@@ -126,12 +129,17 @@ impl PictureInputs {
             }
         };
         let mut inputs = vec![tensor(&self.pixels, values)?];
+        let integers = |port: &Port, shape: Vec<usize>, numbers: Vec<i64>| match port.dtype {
+            DType::I64 => Tensor::new(shape, numbers),
+            dtype => Tensor::from_f64(dtype, shape, &numbers.iter().map(|number| *number as f64).collect::<Vec<_>>()),
+        };
         if let Some(port) = &self.mask {
-            let mask = match port.dtype {
-                DType::I64 => Tensor::new(of_mask, mask),
-                dtype => Tensor::from_f64(dtype, of_mask, &mask.iter().map(|real| *real as f64).collect::<Vec<_>>()),
-            };
-            inputs.push(tensor(port, mask)?);
+            inputs.push(tensor(port, integers(port, of_mask, mask))?);
+        }
+        if let Some(port) = &self.grid {
+            // Sizes of pictures are bounded.
+            let sides: Vec<i64> = sizes.iter().flatten().map(|side| *side as i64).collect();
+            inputs.push(tensor(port, integers(port, vec![sizes.len(), 2], sides))?);
         }
         Ok(inputs)
     }

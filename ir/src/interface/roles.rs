@@ -97,10 +97,12 @@ roles! {
     Boxes = "boxes",
     /// A picture before it is processed: levels from 0 to 255 of red, green and blue, u8 [rows, height, width, 3].
     Image = "image",
-    /// An image: floats [rows, channels, height, width].
+    /// An image: floats [rows, channels, height, width], or its patches, floats [rows, patches, numbers].
     Pixels = "pixels",
     /// 1 where an image is, 0 where it was filled up: integers [rows, height, width], or [rows, patches].
     PixelMask = "pixel-mask",
+    /// Rows and columns of the patches of each image: integers [rows, 2].
+    PatchGrid = "patch-grid",
     /// Sound: floats [rows, samples].
     Waveform = "waveform",
     /// Features of sound over time: floats [rows, bands, frames] or [rows, frames, bands].

@@ -133,6 +133,7 @@ pub(crate) mod sam;
 pub(crate) mod seed_oss;
 pub(crate) mod segformer;
 pub(crate) mod siglip;
+pub(crate) mod siglip2;
 pub(crate) mod smollm3;
 pub(crate) mod solar_open;
 pub(crate) mod squeezebert;
@@ -305,6 +306,9 @@ pub const ARCHITECTURES: &[Architecture] = &[
     siglip::ARCHITECTURE,
     siglip::TEXT,
     siglip::IMAGE,
+    siglip2::ARCHITECTURE,
+    siglip2::TEXT,
+    siglip2::IMAGE,
     smollm3::ARCHITECTURE,
     solar_open::ARCHITECTURE,
     idefics3::SMOLVLM,

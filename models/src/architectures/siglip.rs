@@ -67,7 +67,7 @@ pub(crate) const DEFAULTS: Defaults = Defaults { activation: "gelu_pytorch_tanh"
 fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let text_config = section(b.config, &["text_config"], &TEXT)?;
     let image_config = section(b.config, &["vision_config"], &IMAGE)?;
-    let (text, features) = read_text(&text_config)?;
+    let text = read_text(&text_config)?;
     let image = Image::read(&image_config)?;
     end_section(b.config, &text_config, &TEXT);
     end_section(b.config, &image_config, &IMAGE);
@@ -79,62 +79,98 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         heads::classify(b, image.layers.hidden, mean, "classifier")?;
         return Ok(Properties::default());
     }
-    if !image.has_head {
-        return Err(image_config.error("`vision_use_head` is false: then there is no vector of an image to compare"));
-    }
+    check_heads(&image_config, image.has_head)?;
     if b.towers == Some(Apart) && task == Task::FeatureExtraction {
         b.images = BATCH;
         image.give(b)?;
         b.finish_as(names::IMAGE_TOWER, PartRole::Model);
-        give_text(b, &text, features)?;
-        b.finish_as(names::TEXT_TOWER, PartRole::Model);
-        ["logit_scale", "logit_bias"].iter().for_each(|unused| b.tensors.leave(unused));
-        return Ok(text.properties());
+        return finish_text(b, &text);
     }
-    let ids = towers::ids(b, names::TEXTS, text.vocabulary);
+    let ids = towers::ids(b, names::TEXTS, text.vocabulary());
     let hidden = image.encode(b)?;
-    let embedded_image = image.pool(b, hidden)?;
-    let hidden = text.encode(b, ids, None, false)?;
-    let embedded_text = pool_text(b, &text, hidden, features)?;
-    if features.value != image.layers.hidden.value {
-        let hidden = image.layers.hidden;
+    let pooled = pool(b, &image.layers, hidden, None)?;
+    compare(b, &text, ids, pooled, image.layers.hidden)
+}
+
+/// Refuses to compare the vectors of images of a tower that makes none.
+pub(crate) fn check_heads(config: &Config<'_>, has_head: bool) -> Result<(), ModelError> {
+    match has_head {
+        true => Ok(()),
+        false => Err(config.error("`vision_use_head` is false: then there is no vector of an image to compare")),
+    }
+}
+
+/// Compares vectors of images, [images, hidden], with those of texts, and adds the outputs.
+pub(crate) fn compare(
+    b: &mut Builder<'_>,
+    text: &Captions,
+    ids: ValueId,
+    images: ValueId,
+    hidden: Size,
+) -> Result<Properties, ModelError> {
+    let (_, texts) = text.encode(b, ids)?;
+    let features = text.features;
+    if features.value != hidden.value {
         return Err(b
             .config
             .error(format!("texts have {features} and images {hidden}: such vectors cannot be compared")));
     }
     let one = Size::derived(1, "one number");
-    towers::compare(b, embedded_text, embedded_image, &[one], true)?;
-    Ok(text.properties())
+    towers::compare(b, texts, images, &[one], true)?;
+    Ok(text.tower.properties())
 }
 
-/// The tower of texts and the features of its vector.
-fn read_text(config: &Config<'_>) -> Result<(Text, Size), ModelError> {
-    let text = Text::read(config, &DEFAULTS, 32000, 64)?;
-    let features = config.size_or("projection_size", text.layers.hidden)?;
-    Ok((text, features))
+/// A tower of texts.
+pub(crate) struct Captions {
+    tower: Text,
+    /// The features of the vector of a text.
+    features: Size,
+}
+
+/// Reads the configuration of a tower of texts.
+pub(crate) fn read_text(config: &Config<'_>) -> Result<Captions, ModelError> {
+    let tower = Text::read(config, &DEFAULTS, 32000, 64)?;
+    let features = config.size_or("projection_size", tower.layers.hidden)?;
+    Ok(Captions { tower, features })
 }
 
 fn build_text(b: &mut Builder<'_>) -> Result<Properties, ModelError> {
-    let (text, features) = read_text(b.config)?;
-    give_text(b, &text, features)?;
-    Ok(text.properties())
+    let text = read_text(b.config)?;
+    text.give(b)?;
+    Ok(text.tower.properties())
 }
 
-/// The input and the outputs of a tower of texts alone.
-fn give_text(b: &mut Builder<'_>, text: &Text, features: Size) -> Result<(), ModelError> {
-    let ids = towers::ids(b, BATCH, text.vocabulary);
-    let hidden = text.encode(b, ids, None, false)?;
-    let pooled = pool_text(b, text, hidden, features)?;
-    b.give(names::HIDDEN, hidden);
-    b.give(names::POOLED, pooled);
-    Ok(())
+/// The part of a tower of texts beside one of images: nothing compares the two.
+pub(crate) fn finish_text(b: &mut Builder<'_>, text: &Captions) -> Result<Properties, ModelError> {
+    text.give(b)?;
+    b.finish_as(names::TEXT_TOWER, PartRole::Model);
+    ["logit_scale", "logit_bias"].iter().for_each(|unused| b.tensors.leave(unused));
+    Ok(text.tower.properties())
 }
 
-/// A projection of the last token, which is padding in most texts: [texts, tokens, hidden] to [texts, features].
-fn pool_text(b: &mut Builder<'_>, text: &Text, x: ValueId, features: Size) -> Result<ValueId, ModelError> {
-    let last = b.graph.add_scalar("text_model.head.last", DType::I64, -1.0);
-    let last = b.emit(Gather { x, indices: last, axis: 1 }, "text_model.head.last_token")?;
-    b.linear(last, "text_model.head", features, text.layers.hidden)
+impl Captions {
+    pub(crate) fn vocabulary(&self) -> Size {
+        self.tower.vocabulary
+    }
+
+    /// The input and the outputs of this tower alone.
+    fn give(&self, b: &mut Builder<'_>) -> Result<(), ModelError> {
+        let ids = towers::ids(b, BATCH, self.vocabulary());
+        let (hidden, pooled) = self.encode(b, ids)?;
+        b.give(names::HIDDEN, hidden);
+        b.give(names::POOLED, pooled);
+        Ok(())
+    }
+
+    /// The vectors of all tokens, [texts, tokens, hidden], and a projection of the last one, which is padding in most texts: [texts,
+    /// features].
+    fn encode(&self, b: &mut Builder<'_>, ids: ValueId) -> Result<(ValueId, ValueId), ModelError> {
+        let hidden = self.tower.encode(b, ids, None, false)?;
+        let last = b.graph.add_scalar("text_model.head.last", DType::I64, -1.0);
+        let last = b.emit(Gather { x: hidden, indices: last, axis: 1 }, "text_model.head.last_token")?;
+        let pooled = b.linear(last, "text_model.head", self.features, self.tower.layers.hidden)?;
+        Ok((hidden, pooled))
+    }
 }
 
 /// A tower of images.
@@ -170,58 +206,62 @@ impl Image {
         b.add(patches, positions, "vision_model.embeddings.add")
     }
 
-    /// What the attention of a learned query to all patches gives, after a feed-forward: [images, patches, hidden] to
-    /// [images, hidden].
-    fn pool(&self, b: &mut Builder<'_>, hidden: ValueId) -> Result<ValueId, ModelError> {
-        const MODULE: &str = "vision_model.head";
-        let (s, size) = (&self.layers, self.layers.hidden);
-        let at = |name: &str| format!("{MODULE}.{name}");
-        let one = Size::derived(1, "one query");
-        let probe = b.weight(&[&at("probe")], &[one, one, size])?;
-        let [q, k, v] = self.projections(b, [probe, hidden, hidden])?;
-        let q = patches::for_each(b, q, 1, size, &at("attention.query"))?;
-        let scale = Real(1.0 / (s.head_size() as f64).sqrt());
-        let attended = b.emit(Attention::new(q, k, v, s.heads.value, scale), &at("attention"))?;
-        let attended = b.linear(attended, &at("attention.out_proj"), size, size)?;
-        let normal = b.layer_norm(attended, &at("layernorm"), size, s.eps)?;
-        let up = b.linear(normal, &at("mlp.fc1"), s.intermediate, size)?;
-        let active = s.activation.apply(b, up, &at("mlp.activation"))?;
-        let down = b.linear(active, &at("mlp.fc2"), size, s.intermediate)?;
-        let sum = b.add(attended, down, &at("add"))?;
-        heads::first_token(b, sum, MODULE)
-    }
-
     /// The input and the outputs of this tower alone.
     fn give(&self, b: &mut Builder<'_>) -> Result<(), ModelError> {
         let hidden = self.encode(b)?;
         b.give(names::HIDDEN, hidden);
         if self.has_head {
-            let pooled = self.pool(b, hidden)?;
+            let pooled = pool(b, &self.layers, hidden, None)?;
             b.give(names::POOLED, pooled);
         }
         Ok(())
     }
+}
 
-    /// Queries, keys and values, whose weights are the thirds of the rows of one, as `torch.nn.MultiheadAttention` has them.
-    fn projections(&self, b: &mut Builder<'_>, of: [ValueId; 3]) -> Result<[ValueId; 3], ModelError> {
-        const MODULE: &str = "vision_model.head.attention";
-        let size = self.layers.hidden;
-        let all = Size::derived(3 * size.value, "3 * hidden_size");
-        let (weight, weight_origin) = b.tensors.take(&[&format!("{MODULE}.in_proj_weight")], &[all, size])?;
-        let (bias, bias_origin) = b.tensors.take(&[&format!("{MODULE}.in_proj_bias")], &[all])?;
-        let mut projected = of;
-        for ((i, value), name) in projected.iter_mut().enumerate().zip(["query", "key", "value"]) {
-            let rows = i * size.value..(i + 1) * size.value;
-            let part = |weight: &Weight| {
-                weight.rows(rows.clone()).unwrap_or_else(|| unreachable!("a third of the rows is there"))
-            };
-            let path = format!("{MODULE}.{name}");
-            let weight = b.graph.add_weight(&format!("{path}.weight"), part(&weight), weight_origin.clone());
-            let bias = b.graph.add_weight(&format!("{path}.bias"), part(&bias), bias_origin.clone());
-            *value = b.emit(Linear::new(*value, weight, Some(bias)), &path)?;
-        }
-        Ok(projected)
+/// What the attention of a learned query to all patches gives, after a feed-forward: [images, patches, hidden] to
+/// [images, hidden]. `mask` says which patches an image has, bool[images, patches].
+pub(crate) fn pool(
+    b: &mut Builder<'_>,
+    s: &Layers,
+    hidden: ValueId,
+    mask: Option<ValueId>,
+) -> Result<ValueId, ModelError> {
+    const MODULE: &str = "vision_model.head";
+    let size = s.hidden;
+    let at = |name: &str| format!("{MODULE}.{name}");
+    let one = Size::derived(1, "one query");
+    let probe = b.weight(&[&at("probe")], &[one, one, size])?;
+    let [q, k, v] = projections(b, size, [probe, hidden, hidden])?;
+    let q = patches::for_each(b, q, 1, size, &at("attention.query"))?;
+    let scale = Real(1.0 / (s.head_size() as f64).sqrt());
+    let attention = Attention { mask, ..Attention::new(q, k, v, s.heads.value, scale) };
+    let attended = b.emit(attention, &at("attention"))?;
+    let attended = b.linear(attended, &at("attention.out_proj"), size, size)?;
+    let normal = b.layer_norm(attended, &at("layernorm"), size, s.eps)?;
+    let up = b.linear(normal, &at("mlp.fc1"), s.intermediate, size)?;
+    let active = s.activation.apply(b, up, &at("mlp.activation"))?;
+    let down = b.linear(active, &at("mlp.fc2"), size, s.intermediate)?;
+    let sum = b.add(attended, down, &at("add"))?;
+    heads::first_token(b, sum, MODULE)
+}
+
+/// Queries, keys and values, whose weights are the thirds of the rows of one, as `torch.nn.MultiheadAttention` has them.
+fn projections(b: &mut Builder<'_>, size: Size, of: [ValueId; 3]) -> Result<[ValueId; 3], ModelError> {
+    const MODULE: &str = "vision_model.head.attention";
+    let all = Size::derived(3 * size.value, "3 * hidden_size");
+    let (weight, weight_origin) = b.tensors.take(&[&format!("{MODULE}.in_proj_weight")], &[all, size])?;
+    let (bias, bias_origin) = b.tensors.take(&[&format!("{MODULE}.in_proj_bias")], &[all])?;
+    let mut projected = of;
+    for ((i, value), name) in projected.iter_mut().enumerate().zip(["query", "key", "value"]) {
+        let rows = i * size.value..(i + 1) * size.value;
+        let part =
+            |weight: &Weight| weight.rows(rows.clone()).unwrap_or_else(|| unreachable!("a third of the rows is there"));
+        let path = format!("{MODULE}.{name}");
+        let weight = b.graph.add_weight(&format!("{path}.weight"), part(&weight), weight_origin.clone());
+        let bias = b.graph.add_weight(&format!("{path}.bias"), part(&bias), bias_origin.clone());
+        *value = b.emit(Linear::new(*value, weight, Some(bias)), &path)?;
     }
+    Ok(projected)
 }
 
 /// A tower of images alone.

@@ -35,9 +35,6 @@ const TYPES: &[(&str, &str)] = &[
     ("smolvlm", "llama"),
 ];
 
-/// The type of SigLIP 2 that takes images of any shape.
-const OF_ANY_SHAPE: &str = "siglip2";
-
 /// Types whose published checkpoints have the keys of the text model beside those of the towers.
 const FLAT: &[&str] = &["qwen2_5_vl", "qwen2_vl"];
 
@@ -102,12 +99,6 @@ pub(super) fn take_text(
     let Some(whole) = config.get("model_type").and_then(Value::as_str).map(str::to_owned) else { return Ok(None) };
     if Architecture::find(&whole).is_some_and(|architecture| architecture.reads(TEXT) && !architecture.sees()) {
         return Ok(None);
-    }
-    if whole == OF_ANY_SHAPE {
-        return error(format!(
-            "`model_type` is {whole}: the positions of its patches follow the shape of each image (NaFlex), which is not supported; \
-             take a SigLIP 2 of one size of images, whose `model_type` is siglip"
-        ));
     }
     let known = TYPES.iter().find(|(name, _)| *name == whole);
     let mut text = match (config.get(TEXT), known) {

@@ -31,6 +31,7 @@ pub(super) const INPUTS: &[(&str, InputRole)] = &[
     ("pixel_values", InputRole::Pixels),
     ("pixel_mask", InputRole::PixelMask),
     ("pixel_attention_mask", InputRole::PixelMask),
+    ("spatial_shapes", InputRole::PatchGrid),
     ("input_values", InputRole::Waveform),
     ("input_features", InputRole::Features),
     ("audio_features", InputRole::Features),
