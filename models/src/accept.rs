@@ -78,7 +78,8 @@ pub(crate) fn section<'a>(
     keys: &[&'static str],
     architecture: &Architecture,
 ) -> Result<Config<'a>, ModelError> {
-    let config = whole.section(keys)?;
+    let mut config = whole.section(keys)?;
+    config.read_older_keys(architecture.older_keys)?;
     // Older versions of transformers wrote an empty text.
     let kind = config.text("model_type", architecture.model_type)?;
     if !kind.is_empty() && kind != architecture.model_type {
@@ -99,11 +100,11 @@ pub(crate) fn end_section(whole: &Config<'_>, section: &Config<'_>, architecture
 
 /// Refuses values that are not supported, and warns of keys that are not known.
 fn check_values(config: &Config<'_>, architecture: &Architecture) -> Result<(), ModelError> {
-    for only in ONLY.iter().chain(architecture.only) {
+    for only in ONLY.iter().filter(|only| !architecture.reads(only.key())).chain(architecture.only) {
         check_only(config, *only)?;
     }
     const ENCODES_AND_DECODES: &str = "is_encoder_decoder";
-    let decodes = [Task::Text2TextGeneration, Task::AutomaticSpeechRecognition];
+    let decodes = [Task::Text2TextGeneration, Task::AutomaticSpeechRecognition, Task::ImageToText];
     if !architecture.tasks.iter().any(|task| decodes.contains(task))
         && !architecture.irrelevant_keys.contains(&ENCODES_AND_DECODES)
     {

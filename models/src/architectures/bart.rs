@@ -5,6 +5,7 @@ use planish_ir::ops::{Attention, Binary, BinaryKind, Embedding, Real, Reshape, S
 use planish_ir::{DType, Dim, Origin, Shape, ValueId};
 
 use crate::architecture::{Architecture, Properties};
+use crate::architectures::roberta;
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::activation::Activation;
@@ -85,15 +86,16 @@ const OFFSET: usize = 2;
 const EPS: f64 = 1e-5;
 
 /// The configuration of the encoder or the decoder in `config.json`.
-struct Stack {
+#[derive(Clone, Copy)]
+pub(crate) struct Stack {
     name: &'static str,
     layers: Size,
-    heads: Heads,
+    pub(crate) heads: Heads,
     intermediate: Size,
 }
 
 impl Stack {
-    fn read(
+    pub(crate) fn read(
         config: &Config<'_>,
         name: &'static str,
         hidden: Size,
@@ -116,6 +118,8 @@ pub(crate) enum Positions {
     Learned,
     /// Computed, where they are not stored.
     Sinusoidal,
+    /// Computed for the number of a token in its row, where tokens of this id count as padding.
+    OfTokens { padding: i64 },
 }
 
 /// The differences between the models of the family.
@@ -134,14 +138,19 @@ pub(crate) struct Settings {
     pub(crate) hidden: Size,
     /// Whether the projection to the vocabulary has the weight of the decoder's embeddings.
     pub(crate) tied: bool,
-    max_positions: Size,
-    positions: Positions,
-    normalized_embeddings: bool,
-    activation: Activation,
+    pub(crate) max_positions: Size,
+    pub(crate) positions: Positions,
+    pub(crate) normalized_embeddings: bool,
+    pub(crate) activation: Activation,
     /// The factor of the embeddings.
-    embedding_scale: Option<f64>,
-    encoder: Stack,
-    decoder: Stack,
+    pub(crate) embedding_scale: Option<f64>,
+    /// The encoder; of a decoder alone the same as the decoder.
+    pub(crate) encoder: Stack,
+    pub(crate) decoder: Stack,
+    /// Whether norms stand before attention and feed-forward, and one after the last layer; else they are after the sums.
+    pub(crate) norms_first: bool,
+    /// The features of what the decoder attends to besides itself.
+    pub(crate) memory: Size,
 }
 
 impl Settings {
@@ -162,6 +171,8 @@ impl Settings {
             embedding_scale: scaled.then(|| (hidden.value as f64).sqrt()),
             encoder: Stack::read(config, "encoder", hidden, encoder)?,
             decoder: Stack::read(config, "decoder", hidden, decoder)?,
+            norms_first: false,
+            memory: hidden,
         })
     }
 }
@@ -235,15 +246,38 @@ fn embeddings(
         let scale = b.graph.add_scalar(&at("embed_tokens.scale"), DType::F32, scale);
         words = b.emit(Binary { kind: BinaryKind::Mul, a: words, b: scale }, &at("embed_tokens.scaled"))?;
     }
-    let (table, offset) = positions(b, s, &at("embed_positions.weight"))?;
-    let start = Dim::constant(offset.try_into().unwrap_or_default()).checked_add(past).unwrap_or_default();
-    let end = start.checked_add(&Dim::symbol(length)).unwrap_or_default();
-    let places = b.emit(Slice { x: table, axis: 0, start, end }, &at("embed_positions"))?;
+    let places = match s.positions {
+        Positions::OfTokens { padding } => {
+            let rows = s.max_positions.value + usize::try_from(padding + 1).unwrap_or_default();
+            let rows = Size::derived(rows, "max_position_embeddings + pad_token_id + 1");
+            let zero = usize::try_from(padding).ok();
+            let table = sinusoidal::table_between(b.config, rows, s.hidden, zero)?;
+            let origin = Origin::Config(s.max_positions.key.into());
+            let table = b.graph.add_weight(&at("embed_positions.weights"), table, origin);
+            let numbers = roberta::position_ids(b, ids, padding, past)?;
+            b.emit(Embedding { weight: table, ids: numbers }, &at("embed_positions"))?
+        }
+        Positions::Learned | Positions::Sinusoidal => places(b, s, [stack, length], past)?,
+    };
     let sum = b.add(words, places, &at("embeddings.add"))?;
     match s.normalized_embeddings {
         true => b.layer_norm(sum, &at("layernorm_embedding"), s.hidden, EPS),
         false => Ok(sum),
     }
+}
+
+/// The vectors of positions after `past` others: [length, hidden].
+fn places(
+    b: &mut Builder<'_>,
+    s: &Settings,
+    [stack, length]: [&str; 2],
+    past: &Dim,
+) -> Result<ValueId, ModelError> {
+    let at = |name: &str| format!("{stack}.{name}");
+    let (table, offset) = positions(b, s, &at("embed_positions.weight"))?;
+    let start = Dim::constant(offset.try_into().unwrap_or_default()).checked_add(past).unwrap_or_default();
+    let end = start.checked_add(&Dim::symbol(length)).unwrap_or_default();
+    b.emit(Slice { x: table, axis: 0, start, end }, &at("embed_positions"))
 }
 
 /// A table of the vectors of positions, and the row of the first.
@@ -254,7 +288,7 @@ fn positions(b: &mut Builder<'_>, s: &Settings, name: &str) -> Result<(ValueId, 
             Ok((b.weight(&[name], &[rows, s.hidden])?, OFFSET))
         }
         Positions::Sinusoidal if b.tensors.contains(name) => Ok((b.weight(&[name], &[s.max_positions, s.hidden])?, 0)),
-        Positions::Sinusoidal => {
+        Positions::Sinusoidal | Positions::OfTokens { .. } => {
             let table = sinusoidal::table(b.config, s.max_positions, s.hidden)?;
             Ok((b.graph.add_weight(name, table, Origin::Config(s.max_positions.key.into())), 0))
         }
@@ -270,7 +304,7 @@ fn encoder(b: &mut Builder<'_>, s: &Settings, shared: &Shared, length: &str) -> 
     for i in 0..stack.layers.value {
         let at = |name: &str| format!("{}.layers.{i}.{name}", stack.name);
         let q = b.linear(x, &at("self_attn.q_proj"), s.hidden, s.hidden)?;
-        let [k, v] = keys_and_values(b, s, x, &at("self_attn"))?;
+        let [k, v] = keys_and_values(b, s.hidden, x, s.hidden, &at("self_attn"))?;
         let Heads { count, scale, .. } = stack.heads;
         let attention = Attention { mask: Some(encoder.mask), ..Attention::new(q, k, v, count.value, Real(scale)) };
         let attended = b.emit(attention, &at("self_attn"))?;
@@ -281,7 +315,7 @@ fn encoder(b: &mut Builder<'_>, s: &Settings, shared: &Shared, length: &str) -> 
 }
 
 /// The output of the decoder's layers: [batch_size, `length`, hidden].
-fn decoder_layers(
+pub(crate) fn decoder_layers(
     b: &mut Builder<'_>,
     s: &Settings,
     shared: &Shared,
@@ -293,26 +327,40 @@ fn decoder_layers(
     let mut x = embeddings(b, s, shared, names, decoder.input_ids, &decoder.past())?;
     for i in 0..stack.layers.value {
         let at = |name: &str| format!("{}.layers.{i}.{name}", stack.name);
-        let q = b.linear(x, &at("self_attn.q_proj"), s.hidden, s.hidden)?;
-        let [k, v] = keys_and_values(b, s, x, &at("self_attn"))?;
+        let input = norm_before(b, s, x, &at("self_attn_layer_norm"))?;
+        let q = b.linear(input, &at("self_attn.q_proj"), s.hidden, s.hidden)?;
+        let [k, v] = keys_and_values(b, s.hidden, input, s.hidden, &at("self_attn"))?;
         let attended = decoder.attend(b, [q, k, v], None, &at("self_attn"))?;
         x = add_and_norm(b, s, attended, x, &at("self_attn"))?;
 
-        let q = b.linear(x, &at("encoder_attn.q_proj"), s.hidden, s.hidden)?;
-        let project = |b: &mut Builder<'_>, states| keys_and_values(b, s, states, &at("encoder_attn"));
+        let input = norm_before(b, s, x, &at("encoder_attn_layer_norm"))?;
+        let q = b.linear(input, &at("encoder_attn.q_proj"), s.hidden, s.hidden)?;
+        let project =
+            |b: &mut Builder<'_>, states| keys_and_values(b, s.hidden, states, s.memory, &at("encoder_attn"));
         let attended = decoder.attend_to_encoder(b, q, project, &at("encoder_attn"))?;
         x = add_and_norm(b, s, attended, x, &at("encoder_attn"))?;
         x = feed_forward(b, s, stack, x, &at(""))?;
     }
-    Ok(x)
+    if s.norms_first { b.layer_norm(x, &format!("{}.layer_norm", stack.name), s.hidden, EPS) } else { Ok(x) }
 }
 
-fn keys_and_values(b: &mut Builder<'_>, s: &Settings, x: ValueId, module: &str) -> Result<[ValueId; 2], ModelError> {
-    let k = b.linear(x, &format!("{module}.k_proj"), s.hidden, s.hidden)?;
-    Ok([k, b.linear(x, &format!("{module}.v_proj"), s.hidden, s.hidden)?])
+/// The norm of what attention or feed-forward take, where norms stand before these.
+fn norm_before(b: &mut Builder<'_>, s: &Settings, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
+    if s.norms_first { b.layer_norm(x, module, s.hidden, EPS) } else { Ok(x) }
 }
 
-/// The projection of what attention gives, added to its input and normalized.
+fn keys_and_values(
+    b: &mut Builder<'_>,
+    hidden: Size,
+    x: ValueId,
+    inner: Size,
+    module: &str,
+) -> Result<[ValueId; 2], ModelError> {
+    let k = b.linear(x, &format!("{module}.k_proj"), hidden, inner)?;
+    Ok([k, b.linear(x, &format!("{module}.v_proj"), hidden, inner)?])
+}
+
+/// The projection of what attention gives, added to its input and, where norms stand after sums, normalized.
 fn add_and_norm(
     b: &mut Builder<'_>,
     s: &Settings,
@@ -322,7 +370,7 @@ fn add_and_norm(
 ) -> Result<ValueId, ModelError> {
     let projected = b.linear(attended, &format!("{module}.out_proj"), s.hidden, s.hidden)?;
     let sum = b.add(projected, x, &format!("{module}.add"))?;
-    b.layer_norm(sum, &format!("{module}_layer_norm"), s.hidden, EPS)
+    if s.norms_first { Ok(sum) } else { b.layer_norm(sum, &format!("{module}_layer_norm"), s.hidden, EPS) }
 }
 
 fn feed_forward(
@@ -333,9 +381,10 @@ fn feed_forward(
     layer: &str,
 ) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("{layer}{name}");
-    let up = b.linear(x, &at("fc1"), stack.intermediate, s.hidden)?;
+    let input = norm_before(b, s, x, &at("final_layer_norm"))?;
+    let up = b.linear(input, &at("fc1"), stack.intermediate, s.hidden)?;
     let active = s.activation.apply(b, up, &at("activation"))?;
     let down = b.linear(active, &at("fc2"), s.hidden, stack.intermediate)?;
     let sum = b.add(down, x, &at("add"))?;
-    b.layer_norm(sum, &at("final_layer_norm"), s.hidden, EPS)
+    if s.norms_first { Ok(sum) } else { b.layer_norm(sum, &at("final_layer_norm"), s.hidden, EPS) }
 }

@@ -158,11 +158,16 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let s = settings(b.config, &Defaults::BERT)?;
     let (x, mask) = embeddings(b, &s)?;
     let hidden = encoder::layers(b, &s, &LAYER, x, Context::of_mask(mask))?;
-    let mut heads = TextHeads::bert(s.activation);
+    heads(s.activation).finish(b, &s.head_sizes(), hidden, task)?;
+    Ok(s.properties(s.positions.value))
+}
+
+/// The heads of the tasks.
+pub(crate) fn heads(activation: Activation) -> TextHeads {
+    let mut heads = TextHeads::bert(activation);
     let second = SecondBias { name: "cls.predictions.bias", applied_by: Some(SECOND_BIAS_APPLIED_BY) };
     heads.masked.bias = DecoderBias::Second(second);
-    heads.finish(b, &s.head_sizes(), hidden, task)?;
-    Ok(s.properties(s.positions.value))
+    heads
 }
 
 /// Adds the inputs: the normalized embeddings of tokens, types and positions, [batch_size, sequence_length, embedded], and the

@@ -109,7 +109,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         let pad = roberta::padding(b, &s)?;
         let before = usize::try_from(pad).unwrap_or(usize::MAX).saturating_add(1);
         max_positions = Some(s.positions.value.saturating_sub(before));
-        let ids = roberta::position_ids(b, input_ids, pad)?;
+        let ids = roberta::position_ids(b, input_ids, pad, &Dim::constant(0))?;
         let positions = b.embedding(ids, "embeddings.position_embeddings", s.positions, s.hidden)?;
         x = b.add(x, positions, "embeddings.add")?;
     }

@@ -1,7 +1,9 @@
 //! GPT-2 (Radford et al. 2019), as `transformers/models/gpt2` has it.
 
+use planish_ir::ValueId;
+
 use crate::architecture::{Architecture, Properties};
-use crate::checkpoint::config::Size;
+use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::gguf::config::Conversion;
 use crate::checkpoint::gguf::{Kind, Names};
 use crate::layers::activation::Activation;
@@ -19,22 +21,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     tasks: decoder::TASKS,
     keys: &[
         decoder::KEYS,
-        &[
-            "activation_function",
-            "hidden_size",
-            "layer_norm_epsilon",
-            "max_position_embeddings",
-            "n_embd",
-            "n_head",
-            "n_inner",
-            "n_layer",
-            "n_positions",
-            "num_attention_heads",
-            "num_hidden_layers",
-            "scale_attn_by_inverse_layer_idx",
-            "scale_attn_weights",
-            "vocab_size",
-        ],
+        KEYS,
     ],
     older_keys: &[],
     only: &[],
@@ -103,47 +90,113 @@ fn configure_gguf(c: &mut Conversion<'_>) -> Result<(), String> {
     c.check(hidden / heads)
 }
 
-fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
-    let config = b.config;
-    let vocabulary = config.size("vocab_size", 50257)?;
-    let positions = config.size_alias(&["n_positions", "max_position_embeddings"], 1024)?;
-    let hidden = config.size_alias(&["n_embd", "hidden_size"], 768)?;
-    let layers = config.size_alias(&["n_layer", "num_hidden_layers"], 12)?;
-    let queries = config.size_alias(&["n_head", "num_attention_heads"], 12)?;
-    let intermediate = config.size_or("n_inner", Size::derived(4 * hidden.value, "4 * n_embd"))?;
-    let activation = Activation::read(config, "activation_function", "gelu_new")?;
-    let eps = config.positive("layer_norm_epsilon", 1e-5)?;
-    let scaled = config.boolean("scale_attn_weights", true)?;
-    let scaled_by_layer = config.boolean("scale_attn_by_inverse_layer_idx", false)?;
-    if !hidden.value.is_multiple_of(queries.value) {
-        return Err(config.error(format!("{hidden} is not divisible by {queries}")));
-    }
-    let size = Size::derived(hidden.value / queries.value, "n_embd / n_head");
-    let packed = Size::derived(3 * hidden.value, "3 * n_embd");
+/// The configuration keys of the layers.
+pub(crate) const KEYS: &[&str] = &[
+    "activation_function",
+    "hidden_size",
+    "layer_norm_epsilon",
+    "max_position_embeddings",
+    "n_embd",
+    "n_head",
+    "n_inner",
+    "n_layer",
+    "n_positions",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "scale_attn_by_inverse_layer_idx",
+    "scale_attn_weights",
+    "vocab_size",
+];
 
-    let heads = Heads { queries, keys: queries, size };
-    let mut decoder = Decoder::new(b, task, vocabulary, Some(positions), Positions::Given)?;
-    let words = b.embedding(decoder.input_ids, "wte", vocabulary, hidden)?;
-    let places = b.embedding(decoder.position_ids, "wpe", positions, hidden)?;
-    let mut x = b.add(words, places, "embeddings.add")?;
-    for layer in 0..layers.value {
+/// The configuration in `config.json`.
+pub(crate) struct Settings {
+    pub(crate) vocabulary: Size,
+    pub(crate) positions: Size,
+    pub(crate) hidden: Size,
+    pub(crate) layers: Size,
+    pub(crate) heads: Heads,
+    intermediate: Size,
+    activation: Activation,
+    pub(crate) eps: f64,
+    scaled: bool,
+    scaled_by_layer: bool,
+}
+
+impl Settings {
+    pub(crate) fn read(config: &Config<'_>) -> Result<Self, ModelError> {
+        let hidden = config.size_alias(&["n_embd", "hidden_size"], 768)?;
+        let queries = config.size_alias(&["n_head", "num_attention_heads"], 12)?;
+        let size = Size::derived(hidden.value / queries.value, "n_embd / n_head");
+        let s = Self {
+            vocabulary: config.size("vocab_size", 50257)?,
+            positions: config.size_alias(&["n_positions", "max_position_embeddings"], 1024)?,
+            hidden,
+            layers: config.size_alias(&["n_layer", "num_hidden_layers"], 12)?,
+            heads: Heads { queries, keys: queries, size },
+            intermediate: config.size_or("n_inner", Size::derived(4 * hidden.value, "4 * n_embd"))?,
+            activation: Activation::read(config, "activation_function", "gelu_new")?,
+            eps: config.positive("layer_norm_epsilon", 1e-5)?,
+            scaled: config.boolean("scale_attn_weights", true)?,
+            scaled_by_layer: config.boolean("scale_attn_by_inverse_layer_idx", false)?,
+        };
+        match hidden.value.is_multiple_of(queries.value) {
+            true => Ok(s),
+            false => Err(config.error(format!("{hidden} is not divisible by {queries}"))),
+        }
+    }
+
+    /// The factor of the scores of a layer.
+    pub(crate) fn scale(&self, layer: usize) -> f64 {
+        let scale = if self.scaled { 1.0 / (self.heads.size.value as f64).sqrt() } else { 1.0 };
+        if self.scaled_by_layer { scale / (layer + 1) as f64 } else { scale }
+    }
+
+    /// Queries, keys and values of a layer, of what its first norm gives.
+    pub(crate) fn qkv(&self, b: &mut Builder<'_>, x: ValueId, layer: usize) -> Result<[ValueId; 3], ModelError> {
         let at = |name: &str| format!("h.{layer}.{name}");
-        let normal = b.layer_norm(x, &at("ln_1"), hidden, eps)?;
-        let packed = b.conv1d(normal, &at("attn.c_attn"), packed, hidden)?;
-        let [q, k, v] = b.thirds(packed, hidden, &at("attn.split"))?;
-        let scale = if scaled { 1.0 / (size.value as f64).sqrt() } else { 1.0 };
-        let scale = if scaled_by_layer { scale / (layer + 1) as f64 } else { scale };
-        let attended = decoder.attend(b, [q, k, v], heads, Scores::scaled(scale), &at("attn"))?;
-        let projected = b.conv1d(attended, &at("attn.c_proj"), hidden, hidden)?;
-        x = b.add(projected, x, &at("attn.add"))?;
-
-        let normal = b.layer_norm(x, &at("ln_2"), hidden, eps)?;
-        let up = b.conv1d(normal, &at("mlp.c_fc"), intermediate, hidden)?;
-        let active = activation.apply(b, up, &at("mlp.act"))?;
-        let down = b.conv1d(active, &at("mlp.c_proj"), hidden, intermediate)?;
-        x = b.add(down, x, &at("mlp.add"))?;
+        let packed = Size::derived(3 * self.hidden.value, "3 * n_embd");
+        let normal = b.layer_norm(x, &at("ln_1"), self.hidden, self.eps)?;
+        let packed = b.conv1d(normal, &at("attn.c_attn"), packed, self.hidden)?;
+        b.thirds(packed, self.hidden, &at("attn.split"))
     }
-    let x = b.layer_norm(x, "ln_f", hidden, eps)?;
+
+    /// What attention of a module gives, projected and added to what the layer takes.
+    pub(crate) fn project(
+        &self,
+        b: &mut Builder<'_>,
+        [attended, x]: [ValueId; 2],
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        let projected = b.conv1d(attended, &format!("{module}.c_proj"), self.hidden, self.hidden)?;
+        b.add(projected, x, &format!("{module}.add"))
+    }
+
+    /// The feed-forward of a layer.
+    pub(crate) fn feed_forward(&self, b: &mut Builder<'_>, x: ValueId, layer: usize) -> Result<ValueId, ModelError> {
+        let at = |name: &str| format!("h.{layer}.{name}");
+        let normal = b.layer_norm(x, &at("ln_2"), self.hidden, self.eps)?;
+        let up = b.conv1d(normal, &at("mlp.c_fc"), self.intermediate, self.hidden)?;
+        let active = self.activation.apply(b, up, &at("mlp.act"))?;
+        let down = b.conv1d(active, &at("mlp.c_proj"), self.hidden, self.intermediate)?;
+        b.add(down, x, &at("mlp.add"))
+    }
+}
+
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
+    let s = Settings::read(b.config)?;
+    let hidden = s.hidden;
+    let mut decoder = Decoder::new(b, task, s.vocabulary, Some(s.positions), Positions::Given)?;
+    let words = b.embedding(decoder.input_ids, "wte", s.vocabulary, hidden)?;
+    let places = b.embedding(decoder.position_ids, "wpe", s.positions, hidden)?;
+    let mut x = b.add(words, places, "embeddings.add")?;
+    for layer in 0..s.layers.value {
+        let attention = format!("h.{layer}.attn");
+        let qkv = s.qkv(b, x, layer)?;
+        let attended = decoder.attend(b, qkv, s.heads, Scores::scaled(s.scale(layer)), &attention)?;
+        x = s.project(b, [attended, x], &attention)?;
+        x = s.feed_forward(b, x, layer)?;
+    }
+    let x = b.layer_norm(x, "ln_f", hidden, s.eps)?;
     decoder
         .finish(b, x, hidden, Classifier::Own, |decoder, b, x| decoder.logits(b, x, hidden, "wte.weight", true, false))
 }

@@ -144,6 +144,7 @@ pub(crate) mod swinv2;
 pub(crate) mod t5;
 pub(crate) mod umt5;
 pub(crate) mod vaultgemma;
+pub(crate) mod vision_encoder_decoder;
 pub(crate) mod vit;
 pub(crate) mod vit_msn;
 pub(crate) mod vitpose;
@@ -194,6 +195,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     dinov2::WITH_REGISTERS,
     dinov3_vit::ARCHITECTURE,
     distilbert::ARCHITECTURE,
+    swin::DONUT,
     dots1::ARCHITECTURE,
     dpt::ARCHITECTURE,
     electra::ARCHITECTURE,
@@ -321,6 +323,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     detr::TABLE,
     umt5::ARCHITECTURE,
     vaultgemma::ARCHITECTURE,
+    vision_encoder_decoder::ARCHITECTURE,
     vit::ARCHITECTURE,
     vit_msn::ARCHITECTURE,
     vitpose::ARCHITECTURE,

@@ -70,7 +70,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     let attention_mask = b.input(names::ATTENTION_MASK, 2)?;
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
-    let ids = roberta::position_ids(b, input_ids, PADDING)?;
+    let ids = roberta::position_ids(b, input_ids, PADDING, &Dim::constant(0))?;
     let positions = b.embedding(ids, "embeddings.position_embeddings", s.positions, s.hidden)?;
     let mut x = encoder::embeddings(b, &s, words, &[positions])?;
 

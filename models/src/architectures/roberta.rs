@@ -1,7 +1,7 @@
 //! RoBERTa (Liu et al. 2019, arXiv:1907.11692), as `transformers/models/roberta` has it: BERT
 //! without token types as inputs, whose positions count the tokens that are not padding.
 
-use planish_ir::ops::{Binary, BinaryKind, Cast, CumSum, Slice, Unary, UnaryKind};
+use planish_ir::ops::{Binary, BinaryKind, Cast, CumSum, Iota, Slice, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Origin, ValueId, Weight};
 
 use crate::architecture::{Architecture, Properties};
@@ -115,7 +115,7 @@ fn build_with(
     let mask = encoder::mask(b, attention_mask)?;
     let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
     let types = type_of_all(b, types, s.hidden)?;
-    let ids = position_ids(b, input_ids, pad)?;
+    let ids = position_ids(b, input_ids, pad, &Dim::constant(0))?;
     let positions = b.embedding(ids, "embeddings.position_embeddings", s.positions, s.hidden)?;
     let x = encoder::sum(b, words, &[types, positions])?;
     let x = match layer.final_norm {
@@ -145,8 +145,13 @@ pub(crate) fn type_of_all(b: &mut Builder<'_>, types: Size, hidden: Size) -> Res
     b.emit(first, "embeddings.token_type_embeddings")
 }
 
-/// `pad` for padding, `pad + n` for token number n of its row (from 1 on, padding not counted).
-pub(crate) fn position_ids(b: &mut Builder<'_>, input_ids: ValueId, pad: i64) -> Result<ValueId, ModelError> {
+/// `pad` for padding, `pad + n` for token number n of its row (from 1 on, padding not counted, and `past` tokens before these).
+pub(crate) fn position_ids(
+    b: &mut Builder<'_>,
+    input_ids: ValueId,
+    pad: i64,
+    past: &Dim,
+) -> Result<ValueId, ModelError> {
     const MODULE: &str = "embeddings.position_ids";
     let at = |name: &str| format!("{MODULE}.{name}");
     // Exact: token ids are below 2^53.
@@ -155,7 +160,13 @@ pub(crate) fn position_ids(b: &mut Builder<'_>, input_ids: ValueId, pad: i64) ->
     let padded = b.emit(Binary { kind: BinaryKind::Equal, a: input_ids, b: padding }, &at("padded"))?;
     let present = b.emit(Unary { kind: UnaryKind::Not, x: padded }, &at("present"))?;
     let ones = b.emit(Cast { x: present, to: DType::I64 }, &at("ones"))?;
-    let count = b.emit(CumSum { x: ones, axis: 1 }, &at("count"))?;
+    let mut count = b.emit(CumSum { x: ones, axis: 1 }, &at("count"))?;
+    if past.as_constant() != Some(0) {
+        let more = past.checked_add(&Dim::constant(1)).unwrap_or_default();
+        let numbers = b.emit(Iota { dtype: DType::I64, length: more.clone() }, &at("past.range"))?;
+        let before = b.emit(Slice { x: numbers, axis: 0, start: past.clone(), end: more }, &at("past"))?;
+        count = b.add(count, before, &at("after"))?;
+    }
     let counted = b.emit(Binary { kind: BinaryKind::Mul, a: count, b: ones }, &at("counted"))?;
     b.add(counted, padding, MODULE)
 }

@@ -7,6 +7,7 @@ use planish_ir::{DType, Dim, Origin, Shape, ValueId};
 use super::vit;
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{MAX_SIZE, Size};
+use crate::checkpoint::config_keys::Only;
 use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
 use crate::layers::heads;
@@ -39,6 +40,19 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     pad_token_id: None,
     gguf: None,
     build: |b, task| build(b, task, &FIRST),
+};
+
+/// The encoder of Donut (Kim et al. 2021, arXiv:2111.15664), as `transformers/models/donut` has it: the same without a norm after
+/// the last stage. Its absolute positions have one more than there are patches, which that library cannot add.
+pub(crate) const DONUT: Architecture = Architecture {
+    model_type: "donut-swin",
+    class_prefix: "DonutSwin",
+    base: "donut",
+    renamed: &[],
+    keys: &[KEYS, patches::KEYS],
+    only: &[Only::Off("use_absolute_embeddings")],
+    build: |b, task| build(b, task, &DONUT_VERSION),
+    ..ARCHITECTURE
 };
 
 /// Keys that both versions read.
@@ -92,6 +106,8 @@ pub(super) struct Version {
     pub(super) norms_first: bool,
     pub(super) key_bias: bool,
     pub(super) positions: bool,
+    /// Whether there is a norm after the last stage.
+    pub(super) last_norm: bool,
 }
 
 const FIRST: Version = Version {
@@ -102,7 +118,11 @@ const FIRST: Version = Version {
     norms_first: true,
     key_bias: true,
     positions: true,
+    last_norm: true,
 };
+
+/// As `DonutSwinModel` has it.
+const DONUT_VERSION: Version = Version { positions: false, last_norm: false, ..FIRST };
 
 /// The configuration in `config.json`.
 pub(super) struct Settings {
@@ -202,7 +222,9 @@ pub(super) fn build(b: &mut Builder<'_>, task: Task, version: &Version) -> Resul
         }
     }
     let hidden = s.hidden(s.depths.len() - 1);
-    let x = b.layer_norm(x, "layernorm", hidden, s.eps)?;
+    if version.last_norm {
+        x = b.layer_norm(x, "layernorm", hidden, s.eps)?;
+    }
     let pooled = patches::mean(b, x, "pooler")?;
     match task {
         Task::ImageClassification => heads::classify(b, hidden, pooled, "classifier")?,

@@ -47,6 +47,7 @@ const SECOND: Version = Version {
     norms_first: false,
     key_bias: false,
     positions: false,
+    last_norm: true,
 };
 
 /// The features between the two layers of biases.

@@ -86,6 +86,31 @@ impl<'a> Tensors<'a> {
         (self.bases, self.renamed) = (bases, renamed);
     }
 
+    /// Those of a part of the model that is a model of an architecture of its own, whose names begin with that of a module.
+    pub(crate) fn of_part(&mut self, architecture: &Architecture, module: &str) -> Self {
+        let names = [architecture.base].into_iter().chain(architecture.other_bases.iter().copied());
+        let bases: Vec<String> =
+            names.map(|base| format!("{module}.{base}.")).chain([format!("{module}.")]).collect();
+        let is_there = |prefix: &&String| self.checkpoint.tensor_names().any(|name| name.starts_with(*prefix));
+        let prefixes = bases.iter().filter(is_there).cloned().collect();
+        let quantization = self.quantization.take();
+        let (checkpoint, renamed, lost_codes) = (self.checkpoint, architecture.renamed, Vec::new());
+        let (used, adapted) = (BTreeSet::new(), BTreeSet::new());
+        Self { checkpoint, prefixes, renamed, used, quantization, lost_codes, adapted, bases }
+    }
+
+    /// Takes over which tensors a part has used. Those of the part that begin or end as one of `known` count as used.
+    pub(crate) fn end_part(&mut self, part: Tensors<'_>, module: &str, known: &[&str]) {
+        let unused: BTreeSet<&str> = part.unused(known).into_iter().collect();
+        let is_of = |name: &&str| name.strip_prefix(module).is_some_and(|rest| rest.starts_with('.'));
+        let ended = self.checkpoint.tensor_names().filter(is_of).filter(|name| !unused.contains(name));
+        self.used.extend(ended.map(str::to_owned));
+        self.used.extend(part.used);
+        self.lost_codes.extend(part.lost_codes);
+        self.adapted.extend(part.adapted);
+        self.quantization = part.quantization;
+    }
+
     /// The prefix of the names of the base model, empty if it was saved alone.
     fn prefix(&self) -> &str {
         self.prefixes.first().map_or("", String::as_str)

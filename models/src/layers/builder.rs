@@ -48,9 +48,9 @@ pub(crate) struct Builder<'a> {
     /// The ids that each input of integers takes, in the order of the inputs.
     pub(crate) id_ranges: Vec<IdRange>,
     /// The parts of the model that are built.
-    parts: Vec<Part>,
+    pub(super) parts: Vec<Part>,
     /// Weights of the graph by name: one that is used twice stays one.
-    weights: HashMap<String, ValueId>,
+    pub(super) weights: HashMap<String, ValueId>,
 }
 
 impl<'a> Builder<'a> {

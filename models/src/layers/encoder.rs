@@ -276,24 +276,52 @@ pub(crate) fn layer_with(
     x: ValueId,
     attend: impl FnOnce(&mut Builder<'_>, ValueId) -> Result<ValueId, ModelError>,
 ) -> Result<ValueId, ModelError> {
+    let x = attended(b, s, names, forms, path, x, attend)?;
+    fed_forward(b, s, names, forms, path, x)
+}
+
+/// A norm of the layer of a path, where it applies.
+fn norm(b: &mut Builder<'_>, s: &Settings, applies: bool, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
+    if applies { b.layer_norm(x, module, s.hidden, s.eps) } else { Ok(x) }
+}
+
+/// The first half of the layer of a path: an attention, its projection and its norm.
+pub(crate) fn attended(
+    b: &mut Builder<'_>,
+    s: &Settings,
+    names: &LayerNames,
+    forms: &Forms,
+    path: &str,
+    x: ValueId,
+    attend: impl FnOnce(&mut Builder<'_>, ValueId) -> Result<ValueId, ModelError>,
+) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("{path}.{name}");
     let norms_first = names.final_norm.is_some();
-    let norm = |b: &mut Builder<'_>, applies: bool, x: ValueId, name: &str| match applies {
-        true => b.layer_norm(x, &at(name), s.hidden, s.eps),
-        false => Ok(x),
-    };
-    let input = norm(b, norms_first, x, names.attention_norm)?;
+    let input = norm(b, s, norms_first, x, &at(names.attention_norm))?;
     let attended = attend(b, input)?;
     let projected = forms.output.apply(b, attended, &at(names.output), [s.hidden, s.hidden])?;
-    let residual = b.add(projected, x, &at("attention.add"))?;
-    let x = norm(b, !norms_first, residual, names.attention_norm)?;
+    let module = names.output.split('.').next().unwrap_or_default();
+    let residual = b.add(projected, x, &at(&format!("{module}.add")))?;
+    norm(b, s, !norms_first, residual, &at(names.attention_norm))
+}
 
-    let input = norm(b, norms_first, x, names.output_norm)?;
+/// The second half of the layer of a path: the feed-forward and its norm.
+pub(crate) fn fed_forward(
+    b: &mut Builder<'_>,
+    s: &Settings,
+    names: &LayerNames,
+    forms: &Forms,
+    path: &str,
+    x: ValueId,
+) -> Result<ValueId, ModelError> {
+    let at = |name: &str| format!("{path}.{name}");
+    let norms_first = names.final_norm.is_some();
+    let input = norm(b, s, norms_first, x, &at(names.output_norm))?;
     let up = forms.up.apply(b, input, &at(names.up), [s.intermediate, s.hidden])?;
     let active = s.activation.apply(b, up, &at("activation"))?;
     let down = forms.down.apply(b, active, &at(names.down), [s.hidden, s.intermediate])?;
     let residual = b.add(down, x, &at("add"))?;
-    norm(b, !norms_first, residual, names.output_norm)
+    norm(b, s, !norms_first, residual, &at(names.output_norm))
 }
 
 /// The attention of the layer of a path, before its projection.

@@ -290,14 +290,24 @@ pub(crate) struct SecondBias {
 
 /// `logits` of the vocabulary for each token.
 fn fill_mask(b: &mut Builder<'_>, s: &HeadSizes, x: ValueId, names: &MaskedLm) -> Result<(), ModelError> {
+    let logits = scores(b, s, x, names)?;
+    b.give(names::LOGITS, logits);
+    Ok(())
+}
+
+/// The scores of the vocabulary for each token.
+pub(crate) fn scores(
+    b: &mut Builder<'_>,
+    s: &HeadSizes,
+    x: ValueId,
+    names: &MaskedLm,
+) -> Result<ValueId, ModelError> {
     let x = transformed(b, s, x, names)?;
     let configured = b.config.boolean("tie_word_embeddings", true)?;
     let tied = names.tied == Tied::Always || configured && names.tied == Tied::Configured;
     let weight = vocabulary_weight(b, names.decoder, WORDS, tied, [s.vocabulary, s.embedded])?;
     let bias = decoder_bias(b, s, names, tied)?;
-    let logits = b.emit(Linear::new(x, weight, bias), names.decoder)?;
-    b.give(names::LOGITS, logits);
-    Ok(())
+    b.emit(Linear::new(x, weight, bias), names.decoder)
 }
 
 /// The word embeddings.

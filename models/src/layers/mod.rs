@@ -6,6 +6,7 @@ pub(crate) mod attention;
 pub(crate) mod blocks;
 pub(crate) mod builder;
 pub(crate) mod chunks;
+pub(crate) mod composed;
 pub(crate) mod convolution;
 pub(crate) mod convolution_1d;
 pub(crate) mod decoder;

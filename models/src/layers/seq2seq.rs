@@ -118,6 +118,23 @@ impl Decoder {
         Ok(Self { input_ids, heads, mask: Some(encoder.mask), encoder: Some(states), layers: 0, present: None })
     }
 
+    /// What the encoder gives, as all layers see it: what `project` makes of it, where it is not cached.
+    pub(crate) fn project_states(
+        &mut self,
+        b: &mut Builder<'_>,
+        project: impl FnOnce(&mut Builder<'_>, ValueId) -> Result<ValueId, ModelError>,
+    ) -> Result<(), ModelError> {
+        if let Some(states) = self.encoder {
+            self.encoder = Some(project(b, states)?);
+        }
+        Ok(())
+    }
+
+    /// The scale of the scores of the layers that follow.
+    pub(crate) fn scale(&mut self, scale: f64) {
+        self.heads.scale = scale;
+    }
+
     /// The number of the decoder's tokens that are cached.
     pub(crate) fn past(&self) -> Dim {
         if self.encoder.is_some() { Dim::constant(0) } else { Dim::symbol(PAST) }
@@ -205,11 +222,16 @@ impl Decoder {
     ) -> Result<(), ModelError> {
         let logits = b.emit(Linear::new(x, weight, bias), "lm_head")?;
         b.give(names::LOGITS, logits);
+        self.finish_scored(b);
+        Ok(())
+    }
+
+    /// Adds the outputs of the cache, after those of scores, and ends the part.
+    pub(crate) fn finish_scored(self, b: &mut Builder<'_>) {
         for (name, role, value) in self.present.iter().flatten() {
             b.output(name, *role, *value);
         }
         b.finish(if self.encoder.is_some() { PartRole::FirstStep } else { PartRole::NextStep });
-        Ok(())
     }
 }
 
@@ -257,6 +279,24 @@ pub(crate) fn head(
     let logits = b.linear(active, &format!("{CLASSIFIER}.out_proj"), labels, hidden)?;
     b.give(names::LOGITS, logits);
     Ok(())
+}
+
+/// The weight of a decoder's projection to the vocabulary: that of its embeddings where the two are tied. A copy that is stored and
+/// differs counts, as in transformers 5.
+pub(crate) fn head_weight(
+    b: &mut Builder<'_>,
+    head: &str,
+    embeddings: &str,
+    tied: bool,
+    shape: [Size; 2],
+) -> Result<ValueId, ModelError> {
+    if tied && !b.tensors.differs(embeddings, head)? {
+        return b.weight(&[embeddings], &shape);
+    }
+    if tied {
+        b.config.warn(format!("`tie_word_embeddings` is true, but `{head}` is stored and differs from `{embeddings}`: taking both"));
+    }
+    b.weight(&[head], &shape)
 }
 
 /// Embeddings that encoder and decoder may share: stored once, or under several names too.
