@@ -63,6 +63,9 @@ pub(crate) const VECTORS: (Named<InputRole>, Named<OutputRole>) =
 /// The vectors of images that take the places of those of tokens.
 pub(crate) const IMAGE_FEATURES: Named<OutputRole> = ("image_features", OutputRole::Embeddings);
 
+/// Recordings, and features of them in the models whose inputs have this name too.
+pub(crate) const WAVEFORM: Named<InputRole> = ("input_values", InputRole::Waveform);
+
 pub(crate) const POINT_PLACES: Named<InputRole> = ("input_points", InputRole::Points);
 pub(crate) const POINT_LABELS: Named<InputRole> = ("input_labels", InputRole::PointLabels);
 
@@ -84,6 +87,7 @@ pub(crate) const PRED_MASKS: Named<OutputRole> = ("pred_masks", OutputRole::Mask
 pub(crate) const IOU_SCORES: Named<OutputRole> = ("iou_scores", OutputRole::MaskScores);
 pub(crate) const DEPTH: Named<OutputRole> = ("predicted_depth", OutputRole::Depth);
 pub(crate) const HEATMAPS: Named<OutputRole> = ("heatmaps", OutputRole::Heatmaps);
+pub(crate) const XVECTOR: Named<OutputRole> = ("embeddings", OutputRole::XVector);
 pub(crate) const TOKENS: Named<OutputRole> = ("token_embeddings", OutputRole::TokenEmbeddings);
 /// As FlagEmbedding names what BGE-M3 gives.
 pub(crate) const SPARSE: Named<OutputRole> = ("sparse_vecs", OutputRole::TokenWeights);
@@ -280,6 +284,7 @@ pub fn output(role: OutputRole) -> Option<&'static str> {
         IMAGE_POSITIONS.1,
         DEPTH,
         HEATMAPS,
+        XVECTOR,
     ];
     all.iter().find(|(_, other)| *other == role).map(|(name, _)| *name)
 }
@@ -300,6 +305,7 @@ pub fn input(role: InputRole) -> Option<&'static str> {
         PATCH_GRID,
         FEATURES,
         VECTORS.0,
+        WAVEFORM,
         POINT_PLACES,
         POINT_LABELS,
         IMAGE_STATES.0,

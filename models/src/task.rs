@@ -40,8 +40,16 @@ tasks! {
     /// Of images and points in them `iou_scores` [batch_size, point_batch_size, masks] and `pred_masks` [batch_size, point_batch_size,
     /// masks, height, width].
     FeatureExtraction = "feature-extraction", synonyms ["default", "mask-generation"],
-        // The discriminator, whose head has no task.
-        classes ["Model", "ModelWithProjection", "ElectraForPreTraining"];
+        // The discriminator, whose head has no task, and what encoders of speech are trained with.
+        classes [
+            "Model",
+            "ModelWithProjection",
+            "ElectraForPreTraining",
+            "Wav2Vec2ForPreTraining",
+            "Wav2Vec2ConformerForPreTraining",
+            "UniSpeechForPreTraining",
+            "UniSpeechSatForPreTraining",
+        ];
     /// What the modules of a sentence model give: `token_embeddings` [batch_size, sequence_length, features] and
     /// `sentence_embedding` [batch_size, features], and `last_hidden_state` of the model before them. A model of late interaction
     /// has the first only; one of sparse embeddings the second, [batch_size, vocabulary].
@@ -69,12 +77,29 @@ tasks! {
             "seq2seq-lm", "summarization", "translation", "text2text-generation-with-past",
             "seq2seq-lm-with-past", "summarization-with-past", "translation-with-past",
         ], classes ["ForConditionalGeneration", "ForSeq2SeqLM", "MTModel"];
-    /// As `text2text-generation`, of an encoder that reads a recording.
+    /// As `text2text-generation`, of an encoder that reads a recording. Of an encoder alone `logits` [batch_size, frames, vocabulary] of
+    /// each frame of a recording, of which connectionist temporal classification (CTC) makes a text.
     AutomaticSpeechRecognition = "automatic-speech-recognition", synonyms [
             "speech2seq-lm", "automatic-speech-recognition-with-past", "speech2seq-lm-with-past",
-        ], classes ["ForSpeechSeq2Seq", "WhisperForConditionalGeneration", "MoonshineForConditionalGeneration"];
+        ], classes [
+            "ForCTC",
+            "ForSpeechSeq2Seq",
+            "WhisperForConditionalGeneration",
+            "MoonshineForConditionalGeneration",
+        ];
     /// `logits` [batch_size, labels] of a recording.
-    AudioClassification = "audio-classification", synonyms [], classes ["ForAudioClassification"];
+    AudioClassification = "audio-classification", synonyms [], classes [
+        "ForAudioClassification",
+        "Data2VecAudioForSequenceClassification",
+        "HubertForSequenceClassification",
+        "SEWForSequenceClassification",
+        "UniSpeechForSequenceClassification",
+        "UniSpeechSatForSequenceClassification",
+        "Wav2Vec2BertForSequenceClassification",
+        "Wav2Vec2ConformerForSequenceClassification",
+        "Wav2Vec2ForSequenceClassification",
+        "WavLMForSequenceClassification",
+    ];
     /// Of a tower of images `image_features` [places, hidden], of tokens `inputs_embeds` [batch_size, sequence_length, hidden], and
     /// of a decoder of such vectors what `text-generation` has.
     ImageTextToText = "image-text-to-text", synonyms ["image-text-to-text-with-past"], classes [];
@@ -98,6 +123,10 @@ tasks! {
     DepthEstimation = "depth-estimation", synonyms [], classes ["ForDepthEstimation"];
     /// `heatmaps` [batch_size, keypoints, height, width]: how likely each key point is at each place of an image.
     KeypointDetection = "keypoint-detection", synonyms [], classes ["ForPoseEstimation"];
+    /// `logits` [batch_size, frames, labels] of each frame of a recording.
+    AudioFrameClassification = "audio-frame-classification", synonyms [], classes ["ForAudioFrameClassification"];
+    /// `logits` [batch_size, features], and `embeddings` [batch_size, features], the vector of the voice in a recording.
+    AudioXVector = "audio-xvector", synonyms [], classes ["ForXVector"];
 }
 
 impl Task {
@@ -135,7 +164,9 @@ impl Task {
             | Task::ImageTextToText
             | Task::ImageToText
             | Task::ImageClassification
-            | Task::SemanticSegmentation => &[OutputRole::Logits],
+            | Task::SemanticSegmentation
+            | Task::AudioFrameClassification => &[OutputRole::Logits],
+            Task::AudioXVector => &[OutputRole::Logits, OutputRole::XVector],
             Task::ObjectDetection => &[OutputRole::Logits, OutputRole::Boxes],
             Task::ImageSegmentation => &[OutputRole::Logits, OutputRole::Boxes, OutputRole::Masks],
             Task::ZeroShotImageClassification => &[

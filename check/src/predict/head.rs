@@ -228,6 +228,9 @@ impl Head {
                 let (labels, threshold) = (config.labels(count), options.threshold.unwrap_or(THRESHOLD));
                 Ok(Self::Instances { logits, masks, labels, threshold })
             }
+            Task::AudioFrameClassification | Task::AudioXVector => bail!(Unfit(format!(
+                "{folder} takes recordings, and there are no predictions of these; `planish run` takes samples as a tensor"
+            ))),
         }
     }
 

@@ -10,12 +10,18 @@ const CHOICES: usize = 4;
 /// The number of prompts for each image.
 const PROMPTS: usize = 2;
 
+/// The samples of sound that stand for a token: those of 20 ms at 16 kHz, of which encoders of speech make a frame.
+const SAMPLES: usize = 320;
+
+/// The samples that the first of these frames takes besides.
+const MORE_SAMPLES: usize = 80;
+
 /// The sizes of dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sizes {
     /// Rows.
     pub batch: usize,
-    /// Tokens in a row, or points of a prompt.
+    /// Tokens in a row, points of a prompt, or frames of 20 ms in a recording at 16 kHz.
     pub sequence: usize,
     /// What other open dimensions of tensors of four dimensions and more are, as the sides of images; what to do
     /// is an error where this is absent.
@@ -139,9 +145,8 @@ fn bound<'a>(symbols: impl Iterator<Item = (&'a Symbol, SymbolRole)>, sizes: Siz
         SymbolRole::Rows => Some(sizes.batch),
         SymbolRole::Past => Some(past),
         SymbolRole::PastAndTokens => sizes.sequence.checked_add(past),
-        SymbolRole::Tokens | SymbolRole::EncoderTokens | SymbolRole::Samples | SymbolRole::Frames => {
-            Some(sizes.sequence)
-        }
+        SymbolRole::Tokens | SymbolRole::EncoderTokens | SymbolRole::Frames => Some(sizes.sequence),
+        SymbolRole::Samples => sizes.sequence.checked_mul(SAMPLES)?.checked_add(MORE_SAMPLES),
         SymbolRole::Points => Some(sizes.sequence),
         SymbolRole::Choices => Some(CHOICES),
         SymbolRole::Prompts => Some(PROMPTS),

@@ -1,5 +1,6 @@
 //! Tokenizers, and the ids of tokens with a meaning.
 
+pub mod ctc;
 pub mod document;
 pub mod guard;
 mod text;

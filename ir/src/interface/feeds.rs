@@ -29,6 +29,7 @@ fn fed(part: PartRole, output: OutputRole) -> Option<InputRole> {
         | OutputRole::TokenEmbeddings
         | OutputRole::TokenWeights
         | OutputRole::SentenceEmbedding
+        | OutputRole::XVector
         | OutputRole::Scores
         | OutputRole::Boxes
         | OutputRole::Masks

@@ -170,6 +170,8 @@ roles! {
     LogitsPerImage = "logits-per-image",
     /// Scores of each text for each image: floats [texts, images].
     LogitsPerText = "logits-per-text",
+    /// The vector of the voice in a recording: floats [rows, features].
+    XVector = "x-vector",
     /// The embedding of each text among those of images: floats [texts, features].
     TextEmbedding = "text-embedding",
     /// The embedding of each image among those of texts: floats [images, features].

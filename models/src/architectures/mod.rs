@@ -5,6 +5,7 @@ pub(crate) mod afmoe;
 pub(crate) mod albert;
 pub(crate) mod apertus;
 pub(crate) mod arcee;
+pub(crate) mod audio_spectrogram_transformer;
 pub(crate) mod bamba;
 pub(crate) mod bart;
 pub(crate) mod beit;
@@ -148,6 +149,7 @@ pub(crate) mod vision_encoder_decoder;
 pub(crate) mod vit;
 pub(crate) mod vit_msn;
 pub(crate) mod vitpose;
+pub(crate) mod wav2vec2;
 pub(crate) mod whisper;
 pub(crate) mod xglm;
 pub(crate) mod yolos;
@@ -162,6 +164,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     albert::ARCHITECTURE,
     apertus::ARCHITECTURE,
     arcee::ARCHITECTURE,
+    audio_spectrogram_transformer::ARCHITECTURE,
     bamba::ARCHITECTURE,
     bart::ARCHITECTURE,
     beit::ARCHITECTURE,
@@ -182,6 +185,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     convnext::ARCHITECTURE,
     convnext::V2,
     cwm::ARCHITECTURE,
+    wav2vec2::DATA2VEC,
     roberta::DATA2VEC_TEXT,
     beit::DATA2VEC,
     deberta::ARCHITECTURE,
@@ -233,6 +237,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     granitemoeshared::ARCHITECTURE,
     gte::ARCHITECTURE,
     helium::ARCHITECTURE,
+    wav2vec2::HUBERT,
     hunyuan_v1_dense::ARCHITECTURE,
     hunyuan_v1_moe::ARCHITECTURE,
     hyperclovax::ARCHITECTURE,
@@ -322,11 +327,16 @@ pub const ARCHITECTURES: &[Architecture] = &[
     t5::ARCHITECTURE,
     detr::TABLE,
     umt5::ARCHITECTURE,
+    wav2vec2::UNISPEECH,
+    wav2vec2::UNISPEECH_SAT,
     vaultgemma::ARCHITECTURE,
     vision_encoder_decoder::ARCHITECTURE,
     vit::ARCHITECTURE,
     vit_msn::ARCHITECTURE,
     vitpose::ARCHITECTURE,
+    wav2vec2::ARCHITECTURE,
+    wav2vec2::CONFORMER,
+    wav2vec2::WAVLM,
     whisper::ARCHITECTURE,
     xglm::ARCHITECTURE,
     roberta::XLM_ROBERTA,
