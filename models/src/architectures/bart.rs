@@ -119,7 +119,9 @@ pub(crate) enum Positions {
     /// Computed, where they are not stored.
     Sinusoidal,
     /// Computed for the number of a token in its row, where tokens of this id count as padding.
-    OfTokens { padding: i64 },
+    OfTokens {
+        padding: i64,
+    },
 }
 
 /// The differences between the models of the family.
@@ -267,12 +269,7 @@ fn embeddings(
 }
 
 /// The vectors of positions after `past` others: [length, hidden].
-fn places(
-    b: &mut Builder<'_>,
-    s: &Settings,
-    [stack, length]: [&str; 2],
-    past: &Dim,
-) -> Result<ValueId, ModelError> {
+fn places(b: &mut Builder<'_>, s: &Settings, [stack, length]: [&str; 2], past: &Dim) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("{stack}.{name}");
     let (table, offset) = positions(b, s, &at("embed_positions.weight"))?;
     let start = Dim::constant(offset.try_into().unwrap_or_default()).checked_add(past).unwrap_or_default();
@@ -335,8 +332,7 @@ pub(crate) fn decoder_layers(
 
         let input = norm_before(b, s, x, &at("encoder_attn_layer_norm"))?;
         let q = b.linear(input, &at("encoder_attn.q_proj"), s.hidden, s.hidden)?;
-        let project =
-            |b: &mut Builder<'_>, states| keys_and_values(b, s.hidden, states, s.memory, &at("encoder_attn"));
+        let project = |b: &mut Builder<'_>, states| keys_and_values(b, s.hidden, states, s.memory, &at("encoder_attn"));
         let attended = decoder.attend_to_encoder(b, q, project, &at("encoder_attn"))?;
         x = add_and_norm(b, s, attended, x, &at("encoder_attn"))?;
         x = feed_forward(b, s, stack, x, &at(""))?;

@@ -19,10 +19,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     other_bases: &[],
     renamed: &[],
     tasks: decoder::TASKS,
-    keys: &[
-        decoder::KEYS,
-        KEYS,
-    ],
+    keys: &[decoder::KEYS, KEYS],
     older_keys: &[],
     only: &[],
     irrelevant_keys: &[

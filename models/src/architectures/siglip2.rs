@@ -10,7 +10,7 @@ use crate::accept::{end_section, section};
 use crate::architecture::{Architecture, Properties};
 use crate::architectures::siglip;
 use crate::checkpoint::config::{Config, Size};
-use crate::layers::builder::{BATCH, Builder};
+use crate::layers::builder::Builder;
 use crate::layers::patches::{MAX_SIDE, dim};
 use crate::layers::towers::{self, IMAGE_LAYERS};
 use crate::layers::vision::{self, Context, Layers};

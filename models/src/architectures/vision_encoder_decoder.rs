@@ -86,8 +86,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let encoder_config = section(b.config, &[ENCODER], encoder)?;
     let decoder_config = section(b.config, &[DECODER], &decoder.architecture)?;
     let given = b.of_model(&encoder_config, encoder, ENCODER, |b| encode(b, encoder))?;
-    let properties =
-        b.of_model(&decoder_config, &decoder.architecture, DECODER, |b| decode(b, decoder, given))?;
+    let properties = b.of_model(&decoder_config, &decoder.architecture, DECODER, |b| decode(b, decoder, given))?;
     end_section(b.config, &encoder_config, encoder);
     end_section(b.config, &decoder_config, &decoder.architecture);
     Ok(Properties { pad_token_id: pad_token.or(properties.pad_token_id), ..properties })
@@ -118,7 +117,8 @@ fn encode(b: &mut Builder<'_>, architecture: &Architecture) -> Result<Size, Mode
         return unfit(b, "gives no features");
     }
     (architecture.build)(b, Task::FeatureExtraction)?;
-    let reads_images = b.graph.interface.inputs.values().any(|role| *role == InputRole::Pixels || *role == InputRole::Image);
+    let reads_images =
+        b.graph.interface.inputs.values().any(|role| *role == InputRole::Pixels || *role == InputRole::Image);
     if !reads_images {
         return unfit(b, "reads no images");
     }

@@ -49,15 +49,26 @@ impl<'a> Tensors<'a> {
         architecture: &Architecture,
         quantization: Option<Quantization>,
     ) -> Self {
-        let (used, adapted, sees) = (BTreeSet::new(), BTreeSet::new(), architecture.sees());
-        let (prefixes, renamed, bases) = (Vec::new(), architecture.renamed, Vec::new());
-        let mut tensors =
-            Self { checkpoint, prefixes, renamed, used, quantization, lost_codes: Vec::new(), adapted, bases, sees };
-        match sees {
+        let mut tensors = Self { sees: architecture.sees(), ..Self::empty(checkpoint, quantization) };
+        match tensors.sees {
             true => tensors.turn_to(&[], architecture.renamed),
             false => tensors.turn_to_text(architecture),
         }
         tensors
+    }
+
+    fn empty(checkpoint: &'a Checkpoint, quantization: Option<Quantization>) -> Self {
+        Self {
+            checkpoint,
+            prefixes: Vec::new(),
+            renamed: &[],
+            used: BTreeSet::new(),
+            quantization,
+            lost_codes: Vec::new(),
+            adapted: BTreeSet::new(),
+            bases: Vec::new(),
+            sees: false,
+        }
     }
 
     /// Takes the names that follow for those of an architecture, or of the text model of one.
@@ -89,14 +100,10 @@ impl<'a> Tensors<'a> {
     /// Those of a part of the model that is a model of an architecture of its own, whose names begin with that of a module.
     pub(crate) fn of_part(&mut self, architecture: &Architecture, module: &str) -> Self {
         let names = [architecture.base].into_iter().chain(architecture.other_bases.iter().copied());
-        let bases: Vec<String> =
-            names.map(|base| format!("{module}.{base}.")).chain([format!("{module}.")]).collect();
-        let is_there = |prefix: &&String| self.checkpoint.tensor_names().any(|name| name.starts_with(*prefix));
-        let prefixes = bases.iter().filter(is_there).cloned().collect();
-        let quantization = self.quantization.take();
-        let (checkpoint, renamed, lost_codes) = (self.checkpoint, architecture.renamed, Vec::new());
-        let (used, adapted) = (BTreeSet::new(), BTreeSet::new());
-        Self { checkpoint, prefixes, renamed, used, quantization, lost_codes, adapted, bases }
+        let bases = names.map(|base| format!("{module}.{base}.")).chain([format!("{module}.")]).collect();
+        let mut part = Self::empty(self.checkpoint, self.quantization.take());
+        part.set_bases(bases, architecture.renamed);
+        part
     }
 
     /// Takes over which tensors a part has used. Those of the part that begin or end as one of `known` count as used.

@@ -61,10 +61,16 @@ impl<'a> Builder<'a> {
         architecture: &Architecture,
         quantization: Option<Quantization>,
     ) -> Self {
+        let tensors = Tensors::new(checkpoint, architecture, quantization);
+        Self::of(Graph::new(checkpoint.name()), config, tensors, architecture)
+    }
+
+    /// A builder of a graph of an architecture whose tensors are at hand.
+    pub(crate) fn of(graph: Graph, config: &'a Config<'a>, tensors: Tensors<'a>, architecture: &Architecture) -> Self {
         Self {
-            graph: Graph::new(checkpoint.name()),
+            graph,
             config,
-            tensors: Tensors::new(checkpoint, architecture, quantization),
+            tensors,
             warnings: Vec::new(),
             pad_token_id: architecture.pad_token_id,
             is_bare: false,

@@ -1,7 +1,5 @@
 //! Models that are parts of a model, each with a configuration and with names of tensors of its own.
 
-use std::collections::HashMap;
-
 use planish_ir::Graph;
 
 use crate::checkpoint::config::Config;
@@ -21,22 +19,13 @@ impl Builder<'_> {
         module: &str,
         build: impl FnOnce(&mut Builder<'_>) -> Result<T, ModelError>,
     ) -> Result<T, ModelError> {
+        let tensors = self.tensors.of_part(architecture, module);
         let mut inner = Builder {
-            graph: Graph::new(&self.graph.name),
-            config,
-            tensors: self.tensors.of_part(architecture, module),
-            warnings: Vec::new(),
-            pad_token_id: architecture.pad_token_id,
             is_bare: true,
-            chooses: false,
             images: self.images,
             pictures: self.pictures,
-            has_pictures: false,
             latent_cache: self.latent_cache,
-            has_latents: false,
-            id_ranges: Vec::new(),
-            parts: Vec::new(),
-            weights: HashMap::new(),
+            ..Builder::of(Graph::new(&self.graph.name), config, tensors, architecture)
         };
         let built = build(&mut inner)?;
         let Builder { tensors, warnings, has_pictures, has_latents, parts, .. } = inner;

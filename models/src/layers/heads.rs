@@ -296,12 +296,7 @@ fn fill_mask(b: &mut Builder<'_>, s: &HeadSizes, x: ValueId, names: &MaskedLm) -
 }
 
 /// The scores of the vocabulary for each token.
-pub(crate) fn scores(
-    b: &mut Builder<'_>,
-    s: &HeadSizes,
-    x: ValueId,
-    names: &MaskedLm,
-) -> Result<ValueId, ModelError> {
+pub(crate) fn scores(b: &mut Builder<'_>, s: &HeadSizes, x: ValueId, names: &MaskedLm) -> Result<ValueId, ModelError> {
     let x = transformed(b, s, x, names)?;
     let configured = b.config.boolean("tie_word_embeddings", true)?;
     let tied = names.tied == Tied::Always || configured && names.tied == Tied::Configured;

@@ -294,7 +294,9 @@ pub(crate) fn head_weight(
         return b.weight(&[embeddings], &shape);
     }
     if tied {
-        b.config.warn(format!("`tie_word_embeddings` is true, but `{head}` is stored and differs from `{embeddings}`: taking both"));
+        b.config.warn(format!(
+            "`tie_word_embeddings` is true, but `{head}` is stored and differs from `{embeddings}`: taking both"
+        ));
     }
     b.weight(&[head], &shape)
 }

@@ -13,17 +13,10 @@ use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
 use crate::layers::seq2seq::{self, DECODER_SEQUENCE, Decoder, Heads, Shared};
 
-pub(super) const BART: TextDecoder = TextDecoder {
-    architecture: LISTS,
-    read: |b| read(b, &KINDS[0]),
-};
+pub(super) const BART: TextDecoder = TextDecoder { architecture: LISTS, read: |b| read(b, &KINDS[0]) };
 
 pub(super) const MBART: TextDecoder = TextDecoder {
-    architecture: Architecture {
-        model_type: "mbart",
-        class_prefix: "MBart",
-        ..LISTS
-    },
+    architecture: Architecture { model_type: "mbart", class_prefix: "MBart", ..LISTS },
     read: |b| read(b, &KINDS[1]),
 };
 
@@ -31,10 +24,7 @@ pub(super) const TROCR: TextDecoder = TextDecoder {
     architecture: Architecture {
         model_type: "trocr",
         class_prefix: "TrOCR",
-        keys: &[
-            KEYS,
-            &["cross_attention_hidden_size", "layernorm_embedding", "use_learned_position_embeddings"],
-        ],
+        keys: &[KEYS, &["cross_attention_hidden_size", "layernorm_embedding", "use_learned_position_embeddings"]],
         older_keys: &[
             ("hidden_size", "d_model"),
             ("num_attention_heads", "decoder_attention_heads"),
@@ -120,12 +110,8 @@ fn read(b: &Builder<'_>, kind: &Kind) -> Result<Box<dyn Layers>, ModelError> {
     let config = b.config;
     let hidden = config.size_alias(&["d_model", "hidden_size"], 1024)?;
     let vocabulary = config.size("vocab_size", 50265)?;
-    let decoder = Stack::read(
-        config,
-        "decoder",
-        hidden,
-        ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"],
-    )?;
+    let decoder =
+        Stack::read(config, "decoder", hidden, ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"])?;
     let scaled = config.boolean("scale_embedding", false)?;
     let pad_token = config.token("pad_token_id", 1, vocabulary)?;
     let (positions, normalized_embeddings, memory) = match kind.is_trocr {
