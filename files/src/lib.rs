@@ -4,12 +4,14 @@
 //! opened, and a file that is read whole has a [`Kind`], which limits how much of it is in memory. clippy.toml forbids the
 //! other ways to open a file.
 
+mod caught;
 mod kind;
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+pub use caught::caught;
 pub use kind::Kind;
 
 /// A file cannot be read.

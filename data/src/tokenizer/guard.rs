@@ -3,10 +3,6 @@
 //! Templates are programs and tokenizers are rules: a few bytes of either can ask for any amount of memory or time, and
 //! the libraries that follow them check little of what they read. So they run on a thread of their own that is watched.
 
-use std::any::Any;
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,11 +27,6 @@ const INTERVAL: Duration = Duration::from_millis(5);
 
 /// The most characters of an error that a file can word itself.
 const MESSAGE_LENGTH: usize = 400;
-
-thread_local! {
-    /// Whether a panic of this thread is told as an error by who called.
-    static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Does some work, called `what` in errors, on a thread of its own. A panic of it is an error. Work beyond its bounds
 /// is an error too; its thread goes on until the process ends, as nothing can stop it.
@@ -78,19 +69,8 @@ pub fn watched<T: Send + 'static>(
 /// # Errors
 /// When the work fails or panics.
 pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let print = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            if !IS_CAUGHT.get() {
-                print(panic);
-            }
-        }));
-    });
-    let before = IS_CAUGHT.replace(true);
-    let done = catch_unwind(AssertUnwindSafe(work));
-    IS_CAUGHT.set(before);
-    done.unwrap_or_else(|panic| Err(anyhow!("the library that reads it failed: {}", one_line(&message(&*panic)))))
+    planish_files::caught(work)
+        .unwrap_or_else(|panic| Err(anyhow!("the library that reads it failed: {}", one_line(&panic))))
 }
 
 /// A message without line breaks, and of bounded length.
@@ -101,11 +81,6 @@ pub fn one_line(message: &str) -> String {
         line.push_str(" ...");
     }
     line
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
 /// The resident memory of this process, where the system tells it.

@@ -1,0 +1,11 @@
+//! Features of sound over time: energies of bands of frequencies in windows of samples.
+
+mod log_mel;
+mod mel;
+mod spectra;
+mod window;
+
+pub use log_mel::LogMel;
+pub use mel::{MelBank, MelOptions, MelScale};
+pub use spectra::{Edges, Spectra};
+pub use window::Window;
