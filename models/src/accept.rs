@@ -100,7 +100,8 @@ pub(crate) fn end_section(whole: &Config<'_>, section: &Config<'_>, architecture
 
 /// Refuses values that are not supported, and warns of keys that are not known.
 fn check_values(config: &Config<'_>, architecture: &Architecture) -> Result<(), ModelError> {
-    for only in ONLY.iter().filter(|only| !architecture.reads(only.key())).chain(architecture.only) {
+    let is_free = |key: &str| architecture.reads(key) || architecture.irrelevant_keys.contains(&key);
+    for only in ONLY.iter().filter(|only| !is_free(only.key())).chain(architecture.only) {
         check_only(config, *only)?;
     }
     const ENCODES_AND_DECODES: &str = "is_encoder_decoder";

@@ -12,7 +12,9 @@ impl Processor {
         match (self.padding, self.crop, self.resize) {
             _ if self.patch.is_some() => None,
             (Padding::Multiple(_), ..) => None,
-            (Padding::To(sides), ..) | (_, Some(sides), _) | (_, _, Some((Size::Sides(sides), _))) => Some(sides),
+            (Padding::To(sides) | Padding::Around(sides), ..)
+            | (_, Some(sides), _)
+            | (_, _, Some((Size::Sides(sides), _))) => Some(sides),
             (_, _, Some((Size::Share(edge, _), _))) => Some([edge; 2]),
             _ => None,
         }

@@ -39,6 +39,7 @@ impl Processor {
             normalize: None,
             is_bgr: false,
             padding: Padding::None,
+            thumbnail: None,
             masks: false,
             patch: None,
         }
@@ -55,7 +56,10 @@ impl Processor {
         match self.padding {
             Padding::None => {}
             Padding::Largest => return Err("pictures are padded to the largest of a batch".to_owned()),
-            Padding::To(_) | Padding::Multiple(_) => return Err("pictures are padded".to_owned()),
+            Padding::To(_) | Padding::Around(_) | Padding::Multiple(_) => return Err("pictures are padded".to_owned()),
+        }
+        if self.thumbnail.is_some() {
+            return Err("pictures are made no larger than a size after they are resized".to_owned());
         }
         let own = |size: &str| Err(format!("pictures are resized to {size}"));
         let (resize, center) = match self.resize {
@@ -75,6 +79,7 @@ impl Processor {
                     Size::Within(_) => return own("at most a height and a width"),
                     Size::Multiples { .. } => return own("multiples of a number in the form of the picture"),
                     Size::Sixteens(_) => return own("edges that are multiples of 16"),
+                    Size::Page(_) => return own("pages"),
                     Size::Patches { .. } => return own("multiples of a patch"),
                 };
                 (Some((to, filter)), center)

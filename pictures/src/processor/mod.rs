@@ -27,6 +27,8 @@ pub struct Processor {
     /// Whether channels go from blue to red.
     is_bgr: bool,
     padding: Padding,
+    /// What pictures are made no larger than after they are resized.
+    thumbnail: Option<([usize; 2], Filter)>,
     /// Whether models take a mask of the padding.
     masks: bool,
     /// The side of patches, and how many there are of each picture, where patches are the input.
@@ -42,6 +44,8 @@ enum Padding {
     Largest,
     /// Zeros at the right and below, to a height and width.
     To([usize; 2]),
+    /// Black on all sides before pictures are normalized, to a height and width; what is larger is cut.
+    Around([usize; 2]),
     /// Zeros on all sides, to multiples of a number.
     Multiple(usize),
 }
@@ -103,7 +107,7 @@ impl Processor {
                 sizes = all.iter().map(|one| [one.height, one.width]).collect();
                 None
             }
-            Padding::None => None,
+            Padding::None | Padding::Around(_) => None,
         };
         let [height, width] = match (to, sizes.first()) {
             (Some(to), _) => to,
@@ -154,6 +158,17 @@ impl Processor {
                 now = now.as_ref().and_then(|now| cropped(now, center));
             }
         }
+        if let Some((largest, filter)) = self.thumbnail {
+            let from = now.as_ref().unwrap_or(picture);
+            let form = [from.height(), from.width()];
+            let [height, width] = sizes::within(form, largest);
+            if [height, width] != form {
+                now = Some(from.resize(width, height, filter).ok_or("a picture becomes too large")?);
+            }
+        }
+        if let Padding::Around(sides) = self.padding {
+            now = Some(centered(now.as_ref().unwrap_or(picture), sides).ok_or("a picture becomes too large")?);
+        }
         let now = now.as_ref().unwrap_or(picture);
         let cropped = kept.map(|size| cropped(now, size).ok_or("the center of a picture has no pixels")).transpose()?;
         let original = [picture.height(), picture.width()];
@@ -187,6 +202,12 @@ fn cropped(picture: &Picture, [height, width]: [usize; 2]) -> Option<Picture> {
     // What is left over of an odd difference lies at the left and at the top where the center is smaller, and at the right and
     // below where it is larger: as a division that rounds down, of numbers that may be negative, has it.
     let first = |from: usize, to: usize| Some((i64::try_from(from).ok()? - i64::try_from(to).ok()?).div_euclid(2));
+    picture.cut(first(picture.width(), width)?, first(picture.height(), height)?, width, height)
+}
+
+/// A picture in the middle of a height and width: what is left over of an odd difference lies at the right and below.
+fn centered(picture: &Picture, [height, width]: [usize; 2]) -> Option<Picture> {
+    let first = |from: usize, to: usize| Some(-(i64::try_from(to).ok()? - i64::try_from(from).ok()?).div_euclid(2));
     picture.cut(first(picture.width(), width)?, first(picture.height(), height)?, width, height)
 }
 

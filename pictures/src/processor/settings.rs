@@ -19,7 +19,8 @@ const MAX_INPUT: usize = 1 << 26;
 
 /// What may be done to pictures by the keys of settings that begin with `do_`; others change them in a way that is not computed here,
 /// and these last ones change annotations.
-const DOES: [&str; 8] = [
+const DOES: [&str; 9] = [
+    "do_thumbnail",
     "do_resize",
     "do_center_crop",
     "do_rescale",
@@ -95,6 +96,10 @@ impl Processor {
             is_bgr: ty.flips && does("do_flip_channel_order", true)?,
             padding: if pads { s.padding(ty)? } else { Padding::None },
             masks: ty.has_mask,
+            thumbnail: match s.resized(ty)? {
+                Size::Page(sides) if does("do_thumbnail", true)? => Some((sides, filter)),
+                _ => None,
+            },
             patch: match ty.own {
                 Own::Patches => Some([s.side("patch_size", 16)?, s.side("max_num_patches", 256)?]),
                 _ => None,
@@ -107,7 +112,7 @@ impl Processor {
 
     /// Refuses inputs of more pixels than models take.
     fn check_sizes(&self) -> Result<(), String> {
-        let padded = if let Padding::To(sides) = self.padding { Some(sides) } else { None };
+        let padded = if let Padding::To(sides) | Padding::Around(sides) = self.padding { Some(sides) } else { None };
         let sizes = [
             ("crop_size", self.crop),
             ("pad_size", padded),
@@ -196,6 +201,10 @@ impl Settings<'_> {
     fn resized(&self, ty: &Type) -> Result<Size, String> {
         let mut size = match self.get("size") {
             None => ty.size,
+            // Lists of this type have the width first.
+            Some(Value::Array(sides)) if ty.own == Own::Page => {
+                self.size("size", &sides.iter().rev().cloned().collect(), ty.is_square)?
+            }
             Some(value) => self.size("size", value, ty.is_square)?,
         };
         // Detectors of older files have the longest edge apart.
@@ -220,6 +229,8 @@ impl Settings<'_> {
             (Own::Sixteens, Size::Edges(edges)) if edges.longest.is_some() => Ok(Size::Sixteens(edges)),
             (Own::Sixteens, Size::Edges(_)) => Err(of("`shortest_edge` and `longest_edge`")),
             (Own::Sixteens, size) => Ok(size),
+            (Own::Page, Size::Sides(sides)) => Ok(Size::Page(sides)),
+            (Own::Page, _) => Err(of("`height` and `width`")),
             (Own::Patches, _) => {
                 Ok(Size::Patches { patch: self.side("patch_size", 16)?, most: self.side("max_num_patches", 256)? })
             }
@@ -259,6 +270,10 @@ impl Settings<'_> {
         match own {
             Some(Size::Sides(sides)) => Ok(Padding::To(sides)),
             Some(_) => Err("`pad_size` has to have `height` and `width`".to_owned()),
+            None if ty.own == Own::Page => match self.resized(ty)? {
+                Size::Page(sides) => Ok(Padding::Around(sides)),
+                _ => Ok(Padding::None),
+            },
             None if ty.own == Own::Multiples => Ok(self
                 .get("size_divisor")
                 .map(|value| length("size_divisor", value))

@@ -1,5 +1,7 @@
 //! Sizes of pictures after they are resized.
 
+use std::cmp::Ordering;
+
 /// What a picture is resized to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Size {
@@ -15,6 +17,8 @@ pub(super) enum Size {
     Multiples { sides: [usize; 2], of: usize, keeps_form: bool },
     /// Edges as of [`Self::Edges`], rounded down to multiples of 16.
     Sixteens(Edges),
+    /// A shortest edge as long as that of these sides.
+    Page([usize; 2]),
     /// Multiples of a patch, of at most so many patches.
     Patches { patch: usize, most: usize },
 }
@@ -59,6 +63,7 @@ impl Size {
                 ([multiple(0), multiple(1)], None)
             }
             Self::Sixteens(edges) => (edges.of(form).map(|side| side - side % 16), None),
+            Self::Page([rows, columns]) => (Edges { shortest: Some(rows.min(columns)), longest: None }.of(form), None),
             Self::Patches { patch, most } => (patches(form, patch, most), None),
         }
     }
@@ -83,6 +88,18 @@ impl Edges {
         }
         let other = (exact * long / short) as usize;
         if width <= height { [other, edge] } else { [edge, other] }
+    }
+}
+
+/// Height and width of a picture that becomes no larger than others, as `DonutImageProcessor.thumbnail` of the transformers library
+/// has it.
+pub(super) fn within([height, width]: [usize; 2], largest: [usize; 2]) -> [usize; 2] {
+    let [rows, columns] = [height.min(largest[0]), width.min(largest[1])];
+    match height.cmp(&width) {
+        _ if [rows, columns] == [height, width] => [height, width],
+        Ordering::Greater => [rows, (width * rows / height).max(1)],
+        Ordering::Less => [(height * columns / width).max(1), columns],
+        Ordering::Equal => [rows, columns],
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) enum Own {
     Sixteens,
     /// As many patches as there may be.
     Patches,
+    /// The shortest edge is that of the size, then the picture becomes no larger than the size, and is put in the middle of it.
+    Page,
 }
 
 /// What a type does by itself.
@@ -91,7 +93,7 @@ const DETR: Type = Type {
 };
 
 /// The types, by their names.
-pub(super) const TYPES: [Type; 22] = [
+pub(super) const TYPES: [Type; 23] = [
     PLAIN,
     Type { name: "DeiT", filter: Filter::Bicubic, size: square(256), crop: Some([224, 224]), crops: true, ..PLAIN },
     Type { name: "Beit", filter: Filter::Bicubic, crop: Some([224, 224]), ..PLAIN },
@@ -137,5 +139,6 @@ pub(super) const TYPES: [Type; 22] = [
     },
     Type { name: "DINOv3ViT", mean: IMAGENET[0], deviation: IMAGENET[1], ..PLAIN },
     Type { name: "Blip", size: square(384), crop: None, crops: false, is_square: true, ..CLIP },
+    Type { name: "Donut", own: Own::Page, size: Size::Sides([2560, 1920]), pads: true, ..PLAIN },
     Type { name: "Pvt", filter: Filter::Bicubic, mean: IMAGENET[0], deviation: IMAGENET[1], ..PLAIN },
 ];
