@@ -9,6 +9,7 @@ use planish_models::LengthDependence;
 use planish_runtimes::{Format, RuntimeValue, Session};
 
 use super::cache::Cache;
+use super::eyes::{Eyes, Seen};
 use super::model::{LanguageModel, Logits, Parts, Scores, check_prompt, matrix};
 
 /// The most columns of prompts that a run reads unless told otherwise. Longer runs take more memory, and on ONNX Runtime's CPU
@@ -18,7 +19,7 @@ const PROMPT_CHUNK: usize = 512;
 /// A decoder: its text begins with the prompt. Prompts are padded on the left.
 pub(super) struct Decoder {
     session: Box<dyn Session>,
-    /// The names of the inputs of tokens, of their mask, and of their positions where there is one.
+    /// The names of the inputs of tokens or of their vectors, of their mask, and of their positions where there is one.
     ids: String,
     mask: String,
     positions: Option<String>,
@@ -39,6 +40,8 @@ pub(super) struct Decoder {
     has_states: bool,
     /// Whether an engine runs, which is built for prompts of one run.
     is_engine: bool,
+    /// What makes vectors of tokens and of images, where the decoder reads these.
+    eyes: Option<Eyes>,
     rows: Vec<Tokens>,
     cache: Cache,
 }
@@ -61,6 +64,8 @@ struct Tokens {
     ids: Vec<i64>,
     /// Columns of padding before the first.
     padding: usize,
+    /// What its prompt sees.
+    seen: Seen,
 }
 
 impl Decoder {
@@ -68,13 +73,18 @@ impl Decoder {
         let part = parts.part(PartRole::Model)?;
         let session = parts.session(part)?;
         let manifest = &parts.artifact.manifest;
+        let eyes = Eyes::load(parts, part)?;
+        let (role, reader) = match &eyes {
+            Some(_) => (InputRole::Embeddings, parts.part(PartRole::Embedder)?),
+            None => (InputRole::TokenIds, part),
+        };
         Ok(Self {
             cache: Cache::new(session.inputs(), part, part, |_| true),
-            ids: part.named(InputRole::TokenIds)?,
+            ids: part.named(role)?,
             mask: part.named(InputRole::Mask)?,
             positions: part.input_of(InputRole::Positions).map(|input| input.value.name.clone()),
             logits: Logits::of(part)?,
-            vocabulary: parts.vocabulary(part)?,
+            vocabulary: parts.vocabulary(reader)?,
             longest: parts.longest(),
             session,
             caching: parts.loading.caching,
@@ -85,6 +95,7 @@ impl Decoder {
             length_dependence: manifest.length_dependence.or(manifest.recompute_at.map(LengthDependence::From)),
             has_states: Cache::has_states(part),
             is_engine: parts.runtime.formats().contains(&Format::ENGINE),
+            eyes,
             rows: Vec::new(),
         })
     }
@@ -102,8 +113,9 @@ impl Decoder {
         let takes_whole = self.is_engine || self.cache_in_place && self.rows.len() > 1;
         let usual = if takes_whole { columns } else { PROMPT_CHUNK };
         let asked = self.prompt_chunk.map(NonZeroUsize::get);
+        let sees_whole = self.eyes.as_ref().is_some_and(Eyes::reads_whole_prompts);
         let chunk = match self.length_dependence {
-            _ if !self.caching => columns,
+            _ if !self.caching || sees_whole => columns,
             Some(LengthDependence::From(length)) if longest >= length => columns,
             Some(_) => asked.unwrap_or(usual),
             // A size that is asked for holds, and the text may then differ.
@@ -137,10 +149,19 @@ impl Decoder {
             mask
         };
         let mask = self.rows.iter().flat_map(seen);
-        let mut tokens = vec![
-            (&self.ids, last(&|row| padded(row, &mut row.ids.iter().copied()))?),
-            (&self.mask, matrix(self.rows.len(), mask.collect())?),
-        ];
+        let ids = last(&|row| padded(row, &mut row.ids.iter().copied()))?;
+        let mut tokens = Vec::new();
+        match &mut self.eyes {
+            None => tokens.push((&self.ids, ids)),
+            Some(eyes) => {
+                let rows: Vec<_> = self.rows.iter().map(|row| (row.ids.as_slice(), row.padding, row.seen)).collect();
+                tokens.push((&self.ids, eyes.vectors(ids, &rows, &columns)?));
+                if let Some((name, types)) = eyes.types(&rows, &columns)? {
+                    tokens.push((name, types));
+                }
+            }
+        }
+        tokens.push((&self.mask, matrix(self.rows.len(), mask.collect())?));
         if let Some(positions) = &self.positions {
             tokens.push((positions, last(&|row| padded(row, &mut (0i64..).take(row.ids.len())))?));
         }
@@ -206,14 +227,21 @@ impl LanguageModel for Decoder {
         room(prompt, self.vocabulary, self.longest)
     }
 
-    fn show(&mut self, _: Vec<(String, planish_eval::Tensor)>) -> Result<()> {
-        bail!("the model reads tokens alone")
+    fn show(&mut self, inputs: Vec<(String, planish_eval::Tensor)>) -> Result<()> {
+        match &mut self.eyes {
+            Some(eyes) => eyes.see(&inputs),
+            None => bail!("the model reads tokens alone"),
+        }
     }
 
     fn start(&mut self, prompts: &[Vec<i64>]) -> Result<Scores> {
         let columns = prompts.iter().map(Vec::len).max().unwrap_or(0);
-        let row = |ids: &Vec<i64>| Tokens { ids: ids.clone(), padding: columns - ids.len() };
-        self.rows = prompts.iter().map(row).collect();
+        let seen = match &mut self.eyes {
+            Some(eyes) => eyes.share(prompts)?,
+            None => vec![Seen::default(); prompts.len()],
+        };
+        let row = |(ids, seen): (&Vec<i64>, Seen)| Tokens { ids: ids.clone(), padding: columns - ids.len(), seen };
+        self.rows = prompts.iter().zip(seen).map(row).collect();
         let mut outputs = self.restart()?;
         Scores::last(&mut outputs, &self.logits)
     }
@@ -224,7 +252,10 @@ impl LanguageModel for Decoder {
             return Ok((self.start(&[prompt.to_vec()])?, 0));
         }
         self.forget(self.columns() - cached)?;
-        self.rows.iter_mut().for_each(|row| row.ids.extend(&prompt[cached..]));
+        for row in &mut self.rows {
+            row.ids.extend(&prompt[cached..]);
+            row.seen.prompt = row.ids.len();
+        }
         let mut outputs = self.read_after(cached)?;
         Ok((Scores::last(&mut outputs, &self.logits)?, cached))
     }

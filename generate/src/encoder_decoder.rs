@@ -129,7 +129,7 @@ impl EncoderDecoder {
         }
         let start_token = start_token(parts.artifact, parts.loading.decoder_start_token)?;
         let beginning = match Sight::of(parts.artifact)? {
-            Sight::Blind => Beginning::Start,
+            Sight::Blind | Sight::Places => Beginning::Start,
             Sight::Encoder(beginning) => beginning,
         };
         let folder = parts.artifact.folder.display();

@@ -9,6 +9,7 @@ use planish_data::PictureInputs;
 use planish_data::tokenizer::document::Document;
 use planish_eval::Tensor;
 use planish_ir::{InputRole, PartRole};
+use planish_models::Task;
 use serde_json::Value;
 
 /// What a model reads besides token ids.
@@ -18,6 +19,8 @@ pub(super) enum Sight {
     Blind,
     /// An image for each text, in place of a prompt: the encoder reads it, and a prompt is what the text begins with.
     Encoder(Beginning),
+    /// Images whose places are tokens of a prompt.
+    Places,
 }
 
 /// What the text of an encoder-decoder begins with.
@@ -54,6 +57,9 @@ impl Sight {
     /// # Errors
     /// When its encoder reads neither texts nor images, or its configuration cannot be read.
     pub(super) fn of(artifact: &Artifact) -> Result<Self> {
+        if artifact.manifest.task == Some(Task::ImageTextToText) {
+            return Ok(Self::Places);
+        }
         let encoder = artifact.manifest.parts.iter().find(|part| part.role == PartRole::Encoder);
         let Some(encoder) = encoder.filter(|encoder| !reads(encoder, InputRole::TokenIds)) else {
             return Ok(Self::Blind);
@@ -71,7 +77,7 @@ impl Sight {
     /// When it has another one.
     pub(super) fn check(self, images: usize) -> Result<()> {
         match (self, images) {
-            (Self::Blind, 0) | (Self::Encoder(_), 1) => Ok(()),
+            (Self::Blind, 0) | (Self::Encoder(_), 1) | (Self::Places, _) => Ok(()),
             (Self::Blind, _) => bail!("the model reads texts and no images; leave the images out"),
             (Self::Encoder(_), 0) => bail!(
                 "the model reads an image; give one with --image FILE, or each line of --prompts its own as \"images\": [\"FILE\"]"
@@ -97,13 +103,20 @@ fn is_donut(folder: &Path) -> Result<bool> {
 /// When a file is no picture, is damaged or has another size than the model takes; or when the artifact does not say how pictures
 /// become inputs.
 pub(super) fn inputs(artifact: &Artifact, images: &[PathBuf]) -> Result<Vec<(String, Tensor)>> {
-    let parts = &artifact.manifest.parts;
+    let inputs = processor(artifact)?;
+    let pictures = images.iter().map(|path| inputs.tiles(path)).collect::<Result<Vec<_>>>()?;
+    inputs.inputs(pictures.concat())
+}
+
+/// What makes inputs of pictures for the part of an artifact that reads them.
+///
+/// # Errors
+/// When no part does, or the artifact does not say how pictures become inputs.
+pub(super) fn processor(artifact: &Artifact) -> Result<PictureInputs> {
     let seeing = |part: &&PartManifest| [InputRole::Pixels, InputRole::Image].iter().any(|role| reads(part, *role));
-    let part = parts.iter().find(seeing).context("no part of the model reads images")?;
+    let part = artifact.manifest.parts.iter().find(seeing).context("no part of the model reads images")?;
     let wanted: Vec<_> = part.inputs.iter().map(|input| (input.value.name.as_str().into(), input)).collect();
-    let inputs = PictureInputs::new(&wanted, &artifact.folder)?;
-    let pictures = images.iter().map(|path| inputs.read(path)).collect::<Result<_>>()?;
-    inputs.inputs(pictures)
+    PictureInputs::new(&wanted, &artifact.folder)
 }
 
 #[cfg(test)]

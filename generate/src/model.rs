@@ -156,7 +156,7 @@ pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>], s
     }
     let beginning = match (kind, Sight::of(artifact)?) {
         (Kind::Decoder, _) => None,
-        (Kind::EncoderDecoder, Sight::Blind) => Some(Beginning::Start),
+        (Kind::EncoderDecoder, Sight::Blind | Sight::Places) => Some(Beginning::Start),
         (Kind::EncoderDecoder, Sight::Encoder(beginning)) => Some(beginning),
     };
     // Loading says where there is none.
@@ -170,13 +170,14 @@ pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>], s
 
 fn kind(artifact: &Artifact) -> Result<Kind> {
     match artifact.manifest.task {
-        Some(Task::TextGeneration) => Ok(Kind::Decoder),
+        Some(Task::TextGeneration | Task::ImageTextToText) => Ok(Kind::Decoder),
         Some(Task::Text2TextGeneration | Task::ImageToText) => Ok(Kind::EncoderDecoder),
         task => bail!(
-            "{} is compiled for {}, it cannot generate; compile a decoder for {}, or an encoder-decoder for {} or {}",
+            "{} is compiled for {}, it cannot generate; compile a decoder for {} or {}, or an encoder-decoder for {} or {}",
             artifact.folder.display(),
             task.map_or("no task that its graph tells", Task::name),
             Task::TextGeneration,
+            Task::ImageTextToText,
             Task::Text2TextGeneration,
             Task::ImageToText
         ),

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
@@ -12,10 +13,11 @@ use super::chat::CallForm;
 use super::encoder_decoder::start_token;
 use super::images::{self, Sight};
 use super::lines::{Content, Line};
+use super::places::Places;
 use super::stream::{TextStream, first_end};
 use super::{
-    Chat, Continuation, GenerateOptions, Generated, LanguageModel, Length, OnPiece, Piece, Request, SearchOptions,
-    Stop, search_each,
+    Chat, Continuation, GenerateOptions, Generated, LanguageModel, Length, Message, OnPiece, Piece, Request,
+    SearchOptions, Stop, search_each,
 };
 
 /// So many new tokens are worth huge pages: each takes less time, and making the pages takes that of about a hundred.
@@ -46,11 +48,13 @@ pub(super) struct Reader<'a> {
     form: Option<CallForm>,
     /// What the model reads besides tokens; known from the first row on.
     sight: Option<Sight>,
+    /// The places of images in prompts, where these have some.
+    places: Option<Places>,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(artifact: &'a Artifact, options: &'a GenerateOptions) -> Self {
-        Self { artifact, options, tokenizer: None, chat: None, form: None, sight: None }
+        Self { artifact, options, tokenizer: None, chat: None, form: None, sight: None, places: None }
     }
 
     /// The ids of a line, which is the `number`-th of all, and its settings.
@@ -65,6 +69,9 @@ impl<'a> Reader<'a> {
         };
         let images = line.images.as_ref().unwrap_or(&self.options.images).clone();
         sight.check(images.len())?;
+        if sight == Sight::Places && self.places.is_none() {
+            self.places = Some(Places::read(self.artifact)?);
+        }
         if self.tokenizer.is_none() && !matches!(line.content, Content::Ids(_)) {
             self.tokenizer = Some(TextTokenizer::open(folder)?);
         }
@@ -75,12 +82,26 @@ impl<'a> Reader<'a> {
         }
         let (tokenizer, chat) = (self.tokenizer.as_ref(), self.chat.as_ref());
         let ids = match (&line.content, tokenizer, chat) {
-            (Content::Ids(ids), ..) => ids.clone(),
-            // A text goes on after what it begins with, which has no token that ends it.
-            (Content::Text(text), Some(tokenizer), _) => tokenizer.encode(text, sight != Sight::Blind)?,
-            (Content::Messages(messages), Some(tokenizer), Some(chat)) => {
-                tokenizer.encode(&chat.conversation(messages)?, true)?
+            (Content::Ids(ids), ..) => {
+                self.places.as_ref().map(|places| places.check(ids, self.artifact, &images)).transpose()?;
+                ids.clone()
             }
+            (Content::Text(text), Some(tokenizer), _) => match &self.places {
+                Some(places) => {
+                    let text = places.fill(text, self.artifact, &images, tokenizer)?;
+                    tokenizer.encode(&text, places.are_whole_texts())?
+                }
+                // A text goes on after what it begins with, which has no token that ends it.
+                None => tokenizer.encode(text, sight != Sight::Blind)?,
+            },
+            (Content::Messages(messages), Some(tokenizer), Some(chat)) => match &self.places {
+                Some(places) => {
+                    let listed = Message::with_images(messages, images.len());
+                    let text = chat.conversation(&listed)?;
+                    tokenizer.encode(&places.fill(&text, self.artifact, &images, tokenizer)?, true)?
+                }
+                None => tokenizer.encode(&chat.conversation(messages)?, true)?,
+            },
             _ => bail!("{} has no tokenizer", folder.display()),
         };
         let ends = line.stop.as_ref().unwrap_or(&self.options.config.stop_strings).clone();
@@ -102,7 +123,7 @@ impl<'a> Reader<'a> {
             Sight::Encoder(beginning) => {
                 Some(beginning.of(start_token(self.artifact, self.options.config.decoder_start_token)?, &ids).len())
             }
-            Sight::Blind => None,
+            Sight::Blind | Sight::Places => None,
         };
         Ok(Row { request: Request { ids, length, seed }, is_text, may_call, ends, images, unpadded })
     }
@@ -144,11 +165,15 @@ impl<'a> Reader<'a> {
             Ok(first_end(&tokenizer.decode(ids)?, &rows[row].ends).is_some())
         };
         let images: Vec<PathBuf> = rows.iter().flat_map(|row| row.images.iter().cloned()).collect();
+        let start = Instant::now();
         if !images.is_empty() {
             model.show(images::inputs(self.artifact, &images)?)?;
         }
+        let shown = start.elapsed();
         let requests: Vec<Request> = rows.iter().map(|row| row.request.clone()).collect();
         let mut generated = search_each(model, &requests, searched, &mut told, Some(&has_end))?;
+        generated.first_token += shown;
+        generated.total += shown;
         for (continuation, (found, stream)) in generated.continuations.iter_mut().zip(streams).enumerate() {
             let Some(stream) = stream else { continue };
             let tokenizer = tokenizer.context("a text has no tokenizer")?;

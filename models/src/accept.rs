@@ -39,7 +39,18 @@ pub(crate) struct Accepted<'a> {
 /// When architecture or task are unknown, or a key has a value that no graph here follows.
 pub(crate) fn accept(checkpoint: &Checkpoint, task: Option<Task>) -> Result<Accepted<'_>, ModelError> {
     let class = class_name(&Config::new(checkpoint))?;
-    let Some(architecture) = multimodal::seeing(checkpoint, task, class) else { return accept_one(checkpoint, task) };
+    let Some(architecture) = multimodal::seeing(checkpoint, task, class) else {
+        let whole = checkpoint.whole().filter(|whole| whole.kind == multimodal::PALIGEMMA);
+        return match whole {
+            None => accept_one(checkpoint, task),
+            Some(whole) => Err(Config::of_whole(checkpoint).error(format!(
+                "tokens of the prompt of a {} see each other, which its text model alone does not do; choose the task {}, for which \
+                 the checkpoint needs a tower of images",
+                whole.kind,
+                Task::ImageTextToText
+            ))),
+        };
+    };
     let mut config = Config::of_whole(checkpoint);
     config.read_older_keys(architecture.older_keys)?;
     check_values(&config, architecture)?;

@@ -14,7 +14,7 @@ use planish_files::FileError;
 
 pub use draw::{Colour, colour_of, gray_png, gray_png_of_bytes};
 pub use picture::{ENDINGS, MAX_PIXELS, Picture, is_picture};
-pub use processor::{FILES, InGraph, Pixels, Prepared, Processor, ResizedTo, fit};
+pub use processor::{FILES, Grid, InGraph, Pixels, Prepared, Processor, ResizedTo, Tiles, fit};
 pub use resize::Filter;
 
 /// A picture, or what says how pictures are processed, cannot be read.

@@ -80,6 +80,10 @@ class SeeingTrial(Trial):
             pass  # It has three files of other names.
         return Sessions(folder)
 
+    def loaded(self) -> torch.dtype:
+        # These round the factors of embeddings to the element type that they are loaded in.
+        return self.dtype if self.type_name in ("gemma3", "paligemma") else super().loaded()
+
     def pixels(self, images: int) -> Tensors:
         tower = self.config["vision_config"]
         numbers = np.random.default_rng(self.draw.getrandbits(32))

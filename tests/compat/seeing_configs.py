@@ -75,10 +75,25 @@ def gemma3(d: Draw) -> dict:
     )
 
 
+def paligemma(d: Draw) -> dict:
+    config = longer(d.llama())
+    if d.maybe():
+        config |= dict(
+            model_type="gemma2", sliding_window=d.of(2, 3, 64), query_pre_attn_scalar=d.of(4, 16), hidden_activation="gelu_pytorch_tanh",
+            final_logit_softcapping=d.of(None, 5.0), attn_logit_softcapping=d.of(None, 7.0), rope_parameters=None,
+        )  # fmt: skip
+        config = without(config, "hidden_act")
+    else:
+        config |= dict(model_type="gemma", attention_bias=d.maybe(), hidden_act="gelu_pytorch_tanh", rope_parameters=None)
+    tower = d.tower("siglip_vision_model") | dict(vision_use_head=d.maybe())
+    return whole(d, config, tower, image_token_index=1, projection_dim=config["hidden_size"], hidden_size=config["hidden_size"])
+
+
 # Each type, and what draws a configuration of it.
 TYPES = {
     "gemma3": gemma3,
     "idefics3": idefics3("idefics3_vision"),
     "llava": llava,
+    "paligemma": paligemma,
     "smolvlm": idefics3("smolvlm_vision"),
 }

@@ -55,8 +55,13 @@ pub(super) fn model(source: &Loaded, options: &CompileOptions, observer: &dyn Ob
     if options.passes.cache == CacheForm::InPlace && source.parts.len() > 1 {
         bail!("{SEVERAL_PARTS}");
     }
-    let generates =
-        [Task::TextGeneration, Task::Text2TextGeneration, Task::AutomaticSpeechRecognition, Task::ImageToText];
+    let generates = [
+        Task::TextGeneration,
+        Task::Text2TextGeneration,
+        Task::AutomaticSpeechRecognition,
+        Task::ImageToText,
+        Task::ImageTextToText,
+    ];
     let generates = source.task.is_some_and(|task| generates.contains(&task));
     if options.passes.last_logits && !generates {
         bail!(

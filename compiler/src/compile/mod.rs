@@ -23,7 +23,7 @@ use planish_artifact::files::relative_path;
 use planish_artifact::manifest::{File, Manifest, PaddedVocabulary, PartManifest, SourceManifest};
 use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::ExpertsName;
-use planish_ir::{Dim, Graph, Output, OutputRole};
+use planish_ir::{Dim, Graph, Output, OutputRole, PartRole};
 use planish_models::{LoadOptions, Loaded};
 use planish_passes::legalize::LOWER_EXPERTS;
 use planish_passes::quantize::{Bits, Quantization, WeightQuantization, release_codes};
@@ -225,6 +225,8 @@ pub fn lower(
         Some(_) => BlockInputs::Integers,
         None => describe::block_inputs(source.parts.iter().map(|part| &part.graph)),
     });
+    // A decoder reads vectors of tokens and of images.
+    let sees = source.parts.iter().any(|part| part.graph.interface.role == PartRole::Embedder);
     let one = |part: &planish_models::Part| {
         let pipeline = |passes: Options| {
             let mut pipeline = Pipeline::new(passes);
@@ -248,7 +250,12 @@ pub fn lower(
         };
         let weight_quantization = match &options.quantize_weights {
             Some(quantize) => {
-                Some(quantize.without(&not_finite).quantization(model, part.name, &graph, passes.target, observer)?)
+                let mut quantize = quantize.without(&not_finite);
+                // Places of images are few, and each counts for all tokens after it.
+                if sees && part.graph.interface.role == PartRole::VisionEncoder {
+                    quantize.settings.bits = Bits::Eight;
+                }
+                Some(quantize.quantization(model, part.name, &graph, passes.target, observer)?)
             }
             None => None,
         };

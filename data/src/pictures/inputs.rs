@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use planish_artifact::manifest::Input;
 use planish_eval::Tensor;
 use planish_ir::{DType, InputRole};
-use planish_pictures::{FILES, Picture, Pixels, Prepared, Processor};
+use planish_pictures::{FILES, Grid, Picture, Pixels, Prepared, Processor};
 
 use crate::inputs::Sampling;
 use crate::listed;
@@ -92,6 +92,28 @@ impl PictureInputs {
         self.processor.prepare(&picture).map_err(|message| anyhow::anyhow!("{}: {message}", path.display()))
     }
 
+    /// Rows and columns of the tiles of a file's picture, beside the whole of it; none where it is not cut.
+    ///
+    /// # Errors
+    /// As of [`read`](Self::read).
+    pub fn grid(&self, path: &Path) -> Result<Grid> {
+        if !self.processor.cuts() {
+            return Ok([0; 2]);
+        }
+        let picture = Picture::open(path)?;
+        self.processor.grid(&picture).map_err(|message| anyhow::anyhow!("{}: {message}", path.display()))
+    }
+
+    /// The images that a file's picture becomes: itself, or its tiles and the whole of it.
+    ///
+    /// # Errors
+    /// As of [`read`](Self::read).
+    pub fn tiles(&self, path: &Path) -> Result<Vec<Prepared>> {
+        let picture = Picture::open(path)?;
+        let tiles = self.processor.tiles(&picture);
+        Ok(tiles.map_err(|message| anyhow::anyhow!("{}: {message}", path.display()))?.images)
+    }
+
     /// Pictures as inputs, a row each.
     ///
     /// # Errors
@@ -163,6 +185,8 @@ impl PictureInputs {
     /// Checks what a picture became; the number of rows is checked with all inputs.
     fn check(&self, shape: &[usize]) -> Result<()> {
         let dims = self.pixels.input.value.dims();
+        // Images of a row are in a list.
+        let dims = if dims.len() > shape.len() { &dims[1..] } else { dims };
         let is_same = |(dim, size): (&planish_ir::Dim, &usize)| {
             dim.as_constant().is_none_or(|fixed| usize::try_from(fixed) == Ok(*size))
         };

@@ -55,6 +55,28 @@ impl Message {
         }
     }
 
+    /// Messages whose contents are lists, as templates of models that see take them. If none has a place of an image, the last one of a
+    /// user begins with so many.
+    pub(crate) fn with_images(messages: &[Self], images: usize) -> Vec<Self> {
+        let mut all = messages.to_vec();
+        for message in &mut all {
+            if let Some(content) = message.0.get_mut("content")
+                && let Some(text) = content.as_str()
+            {
+                *content = json!([{"type": "text", "text": text}]);
+            }
+        }
+        let parts = |message: &Self| message.0.get("content").and_then(Value::as_array).cloned().unwrap_or_default();
+        let has_place = all.iter().flat_map(parts).any(|part| part["type"] == "image");
+        let last = all.iter_mut().rev().find(|message| message.role() == "user");
+        if let Some(message) = last.filter(|_| !has_place) {
+            let places = std::iter::repeat_n(json!({"type": "image"}), images);
+            let content = places.chain(parts(message)).collect();
+            message.0.insert("content".to_owned(), content);
+        }
+        all
+    }
+
     fn of(role: &str, content: &str) -> Self {
         let members = [("role", role), ("content", content)];
         Self(members.into_iter().map(|(key, text)| (key.to_owned(), Value::from(text))).collect())

@@ -112,6 +112,7 @@ pub(crate) mod olmo2;
 pub(crate) mod olmo3;
 pub(crate) mod olmoe;
 pub(crate) mod opt;
+pub(crate) mod paligemma;
 pub(crate) mod persimmon;
 pub(crate) mod phi;
 pub(crate) mod phi3;
@@ -286,6 +287,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     olmo3::ARCHITECTURE,
     olmoe::ARCHITECTURE,
     opt::ARCHITECTURE,
+    paligemma::ARCHITECTURE,
     persimmon::ARCHITECTURE,
     phi::ARCHITECTURE,
     phi3::ARCHITECTURE,

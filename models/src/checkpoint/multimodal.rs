@@ -26,6 +26,7 @@ const TYPES: &[(&str, &str)] = &[
     ("llava_next", "llama"),
     ("llava_onevision", "qwen2"),
     ("mistral3", "mistral"),
+    (PALIGEMMA, "gemma"),
     ("qwen2_5_vl", "qwen2_5_vl_text"),
     ("qwen2_vl", "qwen2_vl_text"),
     ("qwen3_5", "qwen3_5_text"),
@@ -63,7 +64,11 @@ const OF_WHOLE: &[&str] = &[
 const IF_ABSENT: &[&str] = &["dtype", "pad_token_id", "torch_dtype"];
 
 /// Types of models, and keys of their text models that the whole does not follow: null means that nothing is done.
-const NOT_OF_WHOLE: &[(&str, &str)] = &[("aya_vision", "logit_scale"), ("gemma3", "final_logit_softcapping")];
+const NOT_OF_WHOLE: &[(&str, &str)] =
+    &[("aya_vision", "logit_scale"), ("gemma3", "final_logit_softcapping"), (PALIGEMMA, "use_bidirectional_attention")];
+
+/// A type whose prompts are read in both directions, which the text model alone does not do.
+pub(crate) const PALIGEMMA: &str = "paligemma";
 
 /// Whether the projection to the vocabulary has the weight of the embeddings.
 const TIED: &str = "tie_word_embeddings";

@@ -82,8 +82,11 @@ pub(crate) fn finish(b: &mut Builder<'_>, x: ValueId, hidden: Size) -> Result<()
 
 /// Tokens that see each other whatever their order, for the attention of all layers.
 pub(crate) struct Together {
-    /// Which keys are after a query and of no block with it: bool[batch_size, 1, sequence_length, keys].
-    hidden: ValueId,
+    seen: Seen,
+    /// Which keys are after a query: bool[sequence_length, keys].
+    later: ValueId,
+    /// Which keys are of no block with a query: bool[batch_size, 1, sequence_length, keys].
+    other: ValueId,
     /// How far keys are before queries: i64[sequence_length, keys].
     distance: ValueId,
     /// What is added to scores of layers with windows of some sizes, and without: [batch_size, 1, sequence_length, keys].
@@ -99,14 +102,13 @@ fn at(name: &str) -> String {
 impl Together {
     /// Adds the input that says which tokens are of images or of a prompt, if a decoder reads such vectors.
     pub(super) fn new(b: &mut Builder<'_>, keys: Dim) -> Result<Option<Self>, ModelError> {
-        let blocks = match b.sight.map(|sight| sight.together) {
-            None | Some(Seen::InOrder) => return Ok(None),
-            Some(Seen::Images) => {
-                let types = b.input(names::TOKEN_TYPES, 2)?;
-                images(b, types)?
-            }
-            Some(Seen::Prompt) => {
-                let types = b.input(names::TOKEN_TYPES, 2)?;
+        let Some(Sight { together: seen, .. }) = b.sight.filter(|sight| sight.together != Seen::InOrder) else {
+            return Ok(None);
+        };
+        let types = b.input(names::TOKEN_TYPES, 2)?;
+        let blocks = match seen {
+            Seen::InOrder | Seen::Images => images(b, types)?,
+            Seen::Prompt => {
                 let one = b.graph.add_scalar(&at("one"), DType::I64, 1.0);
                 b.binary(BinaryKind::Sub, [one, types], &at("blocks"))?
             }
@@ -127,8 +129,7 @@ impl Together {
         let query = b.reshape(query, [tokens, one], &at("query.column"))?;
         let distance = b.binary(BinaryKind::Sub, [query, key], &at("distance"))?;
         let later = b.binary(BinaryKind::Greater, [zero, distance], &at("later"))?;
-        let hidden = b.binary(BinaryKind::And, [later, other], &at("hidden"))?;
-        Ok(Some(Self { hidden, distance, biases: Vec::new() }))
+        Ok(Some(Self { seen, later, other, distance, biases: Vec::new() }))
     }
 
     /// Scores of an attention in no order, with what is added to them in place of order and window.
@@ -146,16 +147,26 @@ impl Together {
         Ok(Scores { bias: Some(bias), window: None, ..scores })
     }
 
-    /// The least number where a key is hidden from a query, or is not in its window, and 0 elsewhere.
+    /// The least number where a key is hidden from a query, and 0 elsewhere. A window hides tokens of the same image too, but not those of
+    /// the same prompt.
     fn bias(&self, b: &mut Builder<'_>, window: Option<usize>) -> Result<ValueId, ModelError> {
-        let mut condition = self.hidden;
-        let mut name = MODULE.to_owned();
-        if let Some(window) = window {
-            name = at("window");
-            // Exact: windows are below 2^53.
-            let end = b.graph.add_scalar(&format!("{name}.size"), DType::I64, window as f64);
-            let far = b.binary(BinaryKind::GreaterOrEqual, [self.distance, end], &format!("{name}.far"))?;
-            condition = b.binary(BinaryKind::Or, [condition, far], &format!("{name}.hidden"))?;
+        let name = window.map_or(MODULE.to_owned(), |_| at("window"));
+        let within = |name: &str, part: &str| format!("{name}.{part}");
+        let far = match window {
+            None => None,
+            Some(window) => {
+                // Exact: windows are below 2^53.
+                let end = b.graph.add_scalar(&within(&name, "size"), DType::I64, window as f64);
+                Some(b.binary(BinaryKind::GreaterOrEqual, [self.distance, end], &within(&name, "far"))?)
+            }
+        };
+        let (mut hidden, after) = (self.later, within(&name, "hidden"));
+        if let Some(far) = far.filter(|_| self.seen == Seen::Prompt) {
+            hidden = b.binary(BinaryKind::Or, [hidden, far], &within(&name, "unordered"))?;
+        }
+        let mut condition = b.binary(BinaryKind::And, [hidden, self.other], &after)?;
+        if let Some(far) = far.filter(|_| self.seen == Seen::Images) {
+            condition = b.binary(BinaryKind::Or, [condition, far], &within(&name, "or_far"))?;
         }
         let least = b.graph.add_weight(&format!("{name}.least"), scalar(LEAST), Origin::Unknown);
         let zero = b.graph.add_weight(&format!("{name}.zero"), scalar(0.0), Origin::Unknown);

@@ -42,6 +42,7 @@ impl Processor {
             thumbnail: None,
             masks: false,
             patch: None,
+            tiling: None,
         }
     }
 

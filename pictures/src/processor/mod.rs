@@ -4,6 +4,7 @@ mod fitted;
 mod in_graph;
 mod settings;
 mod sizes;
+mod tiles;
 mod types;
 
 pub use fitted::fit;
@@ -11,6 +12,8 @@ pub use in_graph::{InGraph, ResizedTo};
 use rayon::prelude::*;
 pub use settings::FILES;
 use sizes::Size;
+use tiles::Tiling;
+pub use tiles::{Grid, Tiles};
 
 use crate::{Filter, Picture};
 
@@ -33,6 +36,8 @@ pub struct Processor {
     masks: bool,
     /// The side of patches, and how many there are of each picture, where patches are the input.
     patch: Option<[usize; 2]>,
+    /// How pictures are cut to tiles, where they are.
+    tiling: Option<Tiling>,
 }
 
 /// What is put around pictures after they are normalized.
@@ -142,6 +147,10 @@ impl Processor {
     /// # Errors
     /// When it becomes too large or too small.
     pub fn prepare(&self, picture: &Picture) -> Result<Prepared, String> {
+        if self.tiling.is_some() {
+            return Err("pictures are cut to tiles, which models that generate text read: `planish generate --image`"
+                .to_owned());
+        }
         let mut now = None;
         let mut kept = self.crop;
         if let Some((size, filter)) = self.resize {

@@ -6,6 +6,7 @@ use planish_files::Kind;
 use serde_json::{Map, Value};
 
 use super::sizes::{Edges, Size};
+use super::tiles::Tiling;
 use super::types::{Own, TYPES, Type};
 use super::{Padding, Processor};
 use crate::{Filter, PictureError};
@@ -19,7 +20,7 @@ const MAX_INPUT: usize = 1 << 26;
 
 /// What may be done to pictures by the keys of settings that begin with `do_`; others change them in a way that is not computed here,
 /// and these last ones change annotations.
-const DOES: [&str; 9] = [
+const DOES: [&str; 10] = [
     "do_thumbnail",
     "do_resize",
     "do_center_crop",
@@ -29,6 +30,7 @@ const DOES: [&str; 9] = [
     "do_convert_rgb",
     "do_convert_annotations",
     "do_reduce_labels",
+    "do_image_splitting",
 ];
 
 /// Other settings that change pixels in a way that is not computed here.
@@ -81,9 +83,14 @@ impl Processor {
         let does = |key: &str, default: bool| s.boolean(key).map(|value| value.unwrap_or(default));
         let resize = does("do_resize", true)? || ty.own == Own::Patches;
         let pads = match s.boolean("do_pad")? {
+            // What is padded beside tiles are whole images, of which other rows have more.
+            _ if ty.own == Own::Tiles => false,
             Some(pads) => pads,
             None => s.boolean("pad_and_return_pixel_mask")?.filter(|_| ty.has_mask).unwrap_or(ty.pads),
         };
+        if pads && ty.name == "Llava" {
+            return Err("`do_pad` is true: pictures padded to squares are not supported for this type".to_owned());
+        }
         let (mean, deviation) = (s.channels("image_mean", ty.mean)?, s.channels("image_std", ty.deviation)?);
         if deviation.iter().any(|deviation| *deviation as f32 == 0.0) {
             return Err("`image_std` has a 0 in float32, by which nothing can be divided".to_owned());
@@ -100,6 +107,7 @@ impl Processor {
                 Size::Page(sides) if does("do_thumbnail", true)? => Some((sides, filter)),
                 _ => None,
             },
+            tiling: if ty.own == Own::Tiles { Some(s.tiling(ty, filter, resize)?) } else { None },
             patch: match ty.own {
                 Own::Patches => Some([s.side("patch_size", 16)?, s.side("max_num_patches", 256)?]),
                 _ => None,
@@ -213,7 +221,7 @@ impl Settings<'_> {
         }
         let of = |what: &str| format!("`size` has to have {what} for this type of processor");
         match (ty.own, size) {
-            (Own::Plain, size) => Ok(size),
+            (Own::Plain | Own::Tiles, size) => Ok(size),
             (Own::CropShare, Size::Edges(Edges { shortest: Some(edge), .. })) => {
                 let share = self.number("crop_pct", 224.0 / 256.0)?;
                 let fits = share > 0.0 && share <= 1.0;
@@ -263,6 +271,25 @@ impl Settings<'_> {
             one if is_square => length(key, one).map(|side| Size::Sides([side, side])),
             one => Ok(Size::Edges(Edges { shortest: Some(length(key, one)?), longest: None })),
         }
+    }
+
+    /// How pictures are cut.
+    fn tiling(&self, ty: &Type, filter: Filter, resizes: bool) -> Result<Tiling, String> {
+        const SIDE: &str = "max_image_size";
+        let side = match self.get(SIDE) {
+            None => 364,
+            Some(Value::Object(members)) => {
+                let edge = members.get("longest_edge").filter(|edge| !edge.is_null());
+                length(SIDE, edge.ok_or_else(|| format!("`{SIDE}` has no `longest_edge`"))?)?
+            }
+            Some(value) => return Err(format!("`{SIDE}` is {value}, and has to have `longest_edge`")),
+        };
+        let longest = match self.resized(ty)? {
+            Size::Edges(Edges { longest: Some(longest), shortest: None }) => longest,
+            _ => return Err("`size` has to have `longest_edge` for this type of processor".to_owned()),
+        };
+        let splits = self.boolean("do_image_splitting")?.unwrap_or(true);
+        Ok(Tiling { longest: resizes.then_some(longest), side, splits, filter })
     }
 
     fn padding(&self, ty: &Type) -> Result<Padding, String> {

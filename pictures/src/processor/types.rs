@@ -19,6 +19,8 @@ pub(super) enum Own {
     Patches,
     /// The shortest edge is that of the size, then the picture becomes no larger than the size, and is put in the middle of it.
     Page,
+    /// Tiles of `max_image_size`, and the whole picture.
+    Tiles,
 }
 
 /// What a type does by itself.
@@ -81,6 +83,15 @@ const CLIP: Type = Type {
     ..PLAIN
 };
 
+const TILED: Type = Type {
+    name: "Idefics3",
+    own: Own::Tiles,
+    filter: Filter::Lanczos,
+    size: Size::Edges(Edges { shortest: None, longest: Some(4 * 364) }),
+    is_square: false,
+    ..PLAIN
+};
+
 const DETR: Type = Type {
     name: "Detr",
     size: Size::Edges(Edges { shortest: Some(800), longest: Some(1333) }),
@@ -93,7 +104,7 @@ const DETR: Type = Type {
 };
 
 /// The types, by their names.
-pub(super) const TYPES: [Type; 23] = [
+pub(super) const TYPES: [Type; 27] = [
     PLAIN,
     Type { name: "DeiT", filter: Filter::Bicubic, size: square(256), crop: Some([224, 224]), crops: true, ..PLAIN },
     Type { name: "Beit", filter: Filter::Bicubic, crop: Some([224, 224]), ..PLAIN },
@@ -141,4 +152,8 @@ pub(super) const TYPES: [Type; 23] = [
     Type { name: "Blip", size: square(384), crop: None, crops: false, is_square: true, ..CLIP },
     Type { name: "Donut", own: Own::Page, size: Size::Sides([2560, 1920]), pads: true, ..PLAIN },
     Type { name: "Pvt", filter: Filter::Bicubic, mean: IMAGENET[0], deviation: IMAGENET[1], ..PLAIN },
+    Type { name: "Gemma3", ..PLAIN },
+    TILED,
+    Type { name: "SmolVLM", ..TILED },
+    Type { name: "Llava", ..CLIP },
 ];
