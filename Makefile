@@ -241,6 +241,12 @@ VISION_FLAGS ?=
 compat-vision: deps build $(EXPORTERS)/.installed ## hold models of images of random configurations against transformers; half a minute (installs PyTorch)
 	$(EXPORTERS)/bin/python tests/compat/check_vision.py $(PLANISH) $(VISION_FLAGS)
 
+SPEECH_FLAGS ?=
+
+.PHONY: compat-speech
+compat-speech: deps build $(EXPORTERS)/.installed ## hold models of recordings of random configurations against transformers; five minutes (installs PyTorch)
+	$(EXPORTERS)/bin/python tests/compat/check_speech.py $(PLANISH) $(SPEECH_FLAGS)
+
 .PHONY: test-ray
 test-ray: deps build $(RAY)/.installed ## run the scripts of docs/scale.md (Ray with two workers; Slurm's without Slurm), and compare with one run
 	$(RAY)/bin/python tests/compat/check_scale.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt

@@ -166,6 +166,12 @@ pub(crate) const IMAGES: [&str; 16] = [
     "yolos",
 ];
 
+/// Goldens of models of recordings, which take no ids.
+pub(crate) const SOUNDS: [&str; 4] = ["ast", "hubert", "wav2vec2", "wavlm"];
+
+/// Those that take waveforms, for which an engine needs to know how many samples there are.
+const WAVEFORMS: [&str; 3] = ["hubert", "wav2vec2", "wavlm"];
+
 /// Those that take images of any size, for which an engine needs to know sizes.
 const OF_ANY_SIZE: [&str; 6] = ["convnext", "depth-anything", "detr", "resnet", "segformer", "yolos"];
 
@@ -174,6 +180,7 @@ pub(crate) fn with_sizes(model: &Path, options: &CompileOptions) -> CompileOptio
     let name = model.file_name().unwrap().to_string_lossy();
     let sizes = match &*name {
         "sam" => "batch_size=1:2:8,point_batch_size=1:2:3,nb_points_per_image=1:4:8",
+        name if WAVEFORMS.contains(&name) => "batch_size=1:2:8,sequence_length=400:800:1600",
         name if OF_ANY_SIZE.contains(&name) => "batch_size=1:2:8,height=32,width=32",
         _ => "",
     };

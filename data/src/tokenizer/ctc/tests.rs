@@ -79,3 +79,26 @@ fn what_cannot_be_read_is_refused() {
 fn the_first_of_the_likeliest_tokens_counts() {
     assert_eq!(likeliest_tokens(&[0.0, 2.0, 2.0, 9.0, 5.0, 1.0, 1.0, 9.0], 4, 3), [1, 0]);
 }
+
+#[test]
+fn texts_and_frames_are_those_of_transformers() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/ctc/cases.json");
+    let cases: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let cases = cases.as_array().unwrap();
+    assert_eq!(cases.len(), 8);
+    for (number, case) in cases.iter().enumerate() {
+        let files: Vec<(&str, Value)> =
+            case["files"].as_object().unwrap().iter().map(|(name, content)| (name.as_str(), content.clone())).collect();
+        let folder = folder(&files);
+        let decoder = CtcDecoder::open(folder.path(), None).unwrap();
+        for text in case["texts"].as_array().unwrap() {
+            let ids: Vec<i64> = text["ids"].as_array().unwrap().iter().map(|id| id.as_i64().unwrap()).collect();
+            let decoded = decoder.decode(&ids).unwrap();
+            let spans = |parts: &[Timed]| -> Value {
+                parts.iter().map(|part| json!([part.text, part.frames.start, part.frames.end])).collect()
+            };
+            let found = json!([decoded.text, spans(&decoded.characters), spans(&decoded.words)]);
+            assert_eq!(found, json!([text["text"], text["characters"], text["words"]]), "{number}: {ids:?}");
+        }
+    }
+}

@@ -12,6 +12,9 @@ use super::{Decoded, Timed, runs};
 const VOCABULARY: &str = "vocab.json";
 const SETTINGS: &str = "tokenizer_config.json";
 
+/// The key of added tokens by their ids.
+const ADDED: &str = "added_tokens_decoder";
+
 /// The keys of special tokens and what they are where no file says it, in the order in which those that are missing in the
 /// vocabulary get ids after all others.
 const SPECIAL: [(&str, &str); 4] =
@@ -54,10 +57,14 @@ impl Vocabulary {
         let Some(text) = planish_files::read_if_there(&path, &Kind::TOKENIZER)? else { return Ok(None) };
         let vocabulary = object(&path, &text)?;
         let settings = settings(folder, SETTINGS)?;
-        let older = self::settings(folder, "special_tokens_map.json")?;
+        // It counts where there is no list of added tokens, and then more.
+        let older = match settings.contains_key(ADDED) {
+            true => Map::new(),
+            false => self::settings(folder, "special_tokens_map.json")?,
+        };
         refuse_phonemes(folder, &settings)?;
         let text = |key: &str, default: &str| -> Result<String> {
-            let value = [&settings, &older].into_iter().find_map(|of| of.get(key).filter(|value| !value.is_null()));
+            let value = [&older, &settings].into_iter().find_map(|of| of.get(key).filter(|value| !value.is_null()));
             let Some(value) = value else { return Ok(default.to_owned()) };
             let content = value.as_str().or_else(|| value.get("content")?.as_str());
             content
@@ -153,13 +160,12 @@ fn of_language(path: &Path, vocabulary: Map<String, Value>, language: Option<&st
 /// Tokens that were added to a vocabulary, with their ids.
 fn added(folder: &Path, settings: &Map<String, Value>) -> Result<Vec<(String, i64)>> {
     let mut added = Vec::new();
-    if let Some(tokens) = settings.get("added_tokens_decoder").and_then(Value::as_object) {
+    if let Some(tokens) = settings.get(ADDED).and_then(Value::as_object) {
         for (id, token) in tokens {
             let content = token.as_str().or_else(|| token.get("content")?.as_str());
             let both = id.parse().ok().zip(content);
-            let (id, content) = both.with_context(|| {
-                format!("`added_tokens_decoder` of {SETTINGS} in {} has {id}: {token}", folder.display())
-            })?;
+            let (id, content) =
+                both.with_context(|| format!("`{ADDED}` of {SETTINGS} in {} has {id}: {token}", folder.display()))?;
             added.push((content.to_owned(), id));
         }
         added.sort_by_key(|(_, id)| *id);
