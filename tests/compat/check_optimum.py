@@ -37,6 +37,11 @@ CLASSES = {
     "ForAudioClassification": optimum.ORTModelForAudioClassification,
     "ForAudioFrameClassification": optimum.ORTModelForAudioFrameClassification,
     "ForXVector": optimum.ORTModelForAudioXVector,
+    # Classes of speech have this ending too.
+    **{
+        f"{kind}ForSequenceClassification": optimum.ORTModelForAudioClassification
+        for kind in ("Wav2Vec2", "Hubert", "WavLM", "UniSpeech", "UniSpeechSat", "Data2VecAudio", "Wav2Vec2Conformer")
+    },
     "ForSequenceClassification": optimum.ORTModelForSequenceClassification,
     "ForTokenClassification": optimum.ORTModelForTokenClassification,
     "ForMultipleChoice": optimum.ORTModelForMultipleChoice,

@@ -45,10 +45,11 @@ class SpeechTrial(VisionTrial):
             windows = zip(self.config["tdnn_kernel"], self.config["tdnn_dilation"])
             return 2 + sum((kernel - 1) * dilation for kernel, dilation in windows)
         # Each convolution after the transformer takes as many frames as its kernel, two of which are zeros around them.
-        frames = 1
+        # A channel of one frame has no variance, which torch refuses.
+        frames = 2
         if self.config.get("add_adapter"):
             for _ in range(self.config["num_adapter_layers"]):
-                frames = max(1, (frames - 1) * self.config["adapter_stride"] + self.config["adapter_kernel_size"] - 2)
+                frames = max(2, (frames - 1) * self.config["adapter_stride"] + self.config["adapter_kernel_size"] - 2)
         return frames
 
     def recordings(self, rows: int, frames: int) -> Tensors:

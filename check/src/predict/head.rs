@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
 use planish_artifact::evaluation::Pooling;
 use planish_artifact::manifest::Output;
-use planish_data::fields_of;
 use planish_data::sentence::SentenceSettings;
 use planish_data::tokenizer::{TextTokenizer, class_token, mask_token};
 use planish_ir::{InputRole, OutputRole};
@@ -19,6 +18,7 @@ use super::guess::guessed_task;
 use super::labels::{self, is_siglip};
 use super::objects::Scoring;
 use super::sink::OutputForm;
+use super::speech::Frames;
 use super::{PredictOptions, Unfit};
 
 /// How many tokens are given for each masked one unless told otherwise.
@@ -32,19 +32,6 @@ const THRESHOLD: f32 = 0.5;
 
 /// How many labels there are where none has a name, as in the transformers library.
 const USUAL_LABELS: usize = 2;
-
-/// The names of the texts of pairs, the likeliest first.
-const PAIRS: [[&str; 2]; 6] = [
-    ["query", "document"],
-    ["query", "documents"],
-    ["query", "text"],
-    ["text", "text_pair"],
-    ["sentence1", "sentence2"],
-    ["premise", "hypothesis"],
-];
-
-/// The names of a question and of the text with its answer.
-const QUESTION: [&str; 2] = ["question", "context"];
 
 /// What is predicted, with the outputs that say it.
 pub(super) enum Head {
@@ -67,6 +54,8 @@ pub(super) enum Head {
     Instances { logits: String, masks: String, labels: Rc<[String]>, threshold: f32 },
     /// The depth of each pixel of a picture.
     Depth { output: String },
+    /// What is made of the scores of the frames of recordings, and the seconds of a frame where they are known.
+    Frames { output: String, frames: Frames, seconds: Option<f64> },
     /// The tokens in place of masks, of a vocabulary of so many; `usize::MAX` where that is not known.
     Masks { output: String, vocabulary: usize, top: NonZeroUsize },
 }
@@ -190,7 +179,9 @@ impl Head {
                 bail!(Unfit(format!("{folder} generates text: planish generate {folder}")))
             }
             Task::AutomaticSpeechRecognition => {
-                bail!(Unfit(format!("{folder} writes down what recordings say: planish transcribe {folder}")))
+                let vocabulary = part.padded_logits().map(|padded| padded.size);
+                let vocabulary = vocabulary.or(last_size(of(OutputRole::Logits))).unwrap_or(usize::MAX);
+                Self::of_speech(named(OutputRole::Logits)?, vocabulary, &artifact.folder)
             }
             Task::MultipleChoice => bail!(Unfit(format!(
                 "{folder} chooses one of several texts, and a prediction is of one text or a pair; `planish run` takes ids as a \
@@ -228,9 +219,15 @@ impl Head {
                 let (labels, threshold) = (config.labels(count), options.threshold.unwrap_or(THRESHOLD));
                 Ok(Self::Instances { logits, masks, labels, threshold })
             }
-            Task::AudioFrameClassification | Task::AudioXVector => bail!(Unfit(format!(
-                "{folder} takes recordings, and there are no predictions of these; `planish run` takes samples as a tensor"
-            ))),
+            Task::AudioFrameClassification => {
+                let count = classes(&config, of(OutputRole::Logits));
+                let count = count.with_context(|| format!("{folder} does not say how many labels it has"))?;
+                Self::of_frames(named(OutputRole::Logits)?, Frames::Labels(config.labels(count)), &artifact.folder)
+            }
+            Task::AudioXVector => {
+                let (output, size) = (named(OutputRole::XVector)?, last_size(of(OutputRole::XVector)).unwrap_or(0));
+                Ok(Self::Embedding { output, pooling: Pooling::Model, normalizes: false, features: None, size })
+            }
         }
     }
 
@@ -246,6 +243,8 @@ impl Head {
             Self::Objects { .. } => "objects",
             Self::Segments { .. } | Self::Instances { .. } => "segments",
             Self::Depth { .. } => "depth",
+            Self::Frames { frames: Frames::Text { .. }, .. } => "text",
+            Self::Frames { frames: Frames::Labels(_), .. } => "frames",
         }
     }
 
@@ -302,6 +301,7 @@ impl Head {
             | Self::Tokens { output, .. }
             | Self::Segments { output, .. }
             | Self::Depth { output }
+            | Self::Frames { output, .. }
             | Self::Masks { output, .. } => vec![output],
             Self::Objects { logits, boxes, .. } => vec![logits, boxes],
             Self::Instances { logits, masks, .. } => vec![logits, masks],
@@ -334,28 +334,11 @@ impl Head {
             | Self::Objects { .. }
             | Self::Segments { .. }
             | Self::Instances { .. }
-            | Self::Depth { .. } => return count,
+            | Self::Depth { .. }
+            | Self::Frames { .. } => return count,
         };
         let most = bytes / size.saturating_mul(size_of::<f32>()).max(1);
         count.min(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))
-    }
-
-    /// The names of the texts: those that are given, or those of the file that are usual.
-    pub(super) fn field(&self, data: &Path, given: Option<&str>, note: &mut dyn FnMut(&str)) -> Option<String> {
-        if let Some(given) = given {
-            return Some(given.to_owned());
-        }
-        let names = fields_of(data);
-        let has = |name: &&str| names.iter().any(|own| own == name);
-        let pair = match self {
-            Self::Answer { .. } => return Some(QUESTION.join(",")),
-            Self::Score { .. } => PAIRS.iter().find(|pair| pair.iter().all(&has)),
-            Self::Class { .. } if !has(&"text") || has(&"text_pair") => PAIRS.iter().find(|pair| pair.iter().all(&has)),
-            _ => None,
-        }?;
-        let field = pair.join(",");
-        note(&format!("pairs of texts are read from {field}; --field names others"));
-        Some(field)
     }
 }
 

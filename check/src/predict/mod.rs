@@ -6,6 +6,7 @@ mod characters;
 mod config;
 mod depth;
 mod draw;
+mod fields;
 mod guess;
 mod head;
 mod labels;
@@ -16,6 +17,7 @@ mod read;
 mod segments;
 mod sink;
 mod span;
+mod speech;
 mod tower;
 mod turns;
 
@@ -122,7 +124,8 @@ pub struct Predicted {
     pub data: PathBuf,
     /// The file that was written; absent where lines went elsewhere.
     pub output: Option<PathBuf>,
-    /// What a prediction is: `embedding`, `score`, `label`, `tokens`, `answer`, `masks`, `objects`, `segments` or `depth`.
+    /// What a prediction is: `embedding`, `score`, `label`, `tokens`, `answer`, `masks`, `objects`, `segments`, `depth`, `text`
+    /// or `frames`.
     pub prediction: &'static str,
     /// The runtime.
     pub runtime: &'static str,

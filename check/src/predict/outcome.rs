@@ -8,6 +8,7 @@ use super::depth::DepthMap;
 use super::objects::Object;
 use super::panoptic::Instance;
 use super::segments::{ClassMap, Segment};
+use super::speech::Word;
 use crate::evaluate::metrics::log_probabilities;
 
 /// What is predicted of a text. Its members are those of its line.
@@ -87,6 +88,23 @@ pub(super) enum Outcome {
         /// The depth of each pixel.
         #[serde(skip)]
         map: Option<DepthMap>,
+    },
+    /// Of a recording of speech.
+    Speech {
+        /// What is said.
+        text: String,
+        /// Its words.
+        words: Vec<Word>,
+    },
+    /// Of the frames of a recording.
+    Frames {
+        /// The labels.
+        labels: Vec<String>,
+        /// The time from one frame to the next, where it is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        seconds: Option<f64>,
+        /// The probabilities of the labels in each frame.
+        frames: Vec<Vec<f32>>,
     },
     /// Nothing, because a number that it is made of is not finite.
     NotFinite,
@@ -169,7 +187,8 @@ impl Outcome {
                 let numbers = |of: &Object| of.sides.in_order().into_iter().chain([of.score]).collect::<Vec<f32>>();
                 objects.iter().flat_map(numbers).all(f32::is_finite)
             }
-            Self::Segments { .. } => true,
+            // Scores that are not finite are no text, and no probabilities.
+            Self::Segments { .. } | Self::Speech { .. } | Self::Frames { .. } => true,
             Self::Instances { segments, .. } => segments.iter().all(|instance| instance.score.is_finite()),
             Self::Depth { minimum, maximum, .. } => minimum.is_finite() && maximum.is_finite(),
             Self::NotFinite => false,

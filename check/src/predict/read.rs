@@ -18,6 +18,7 @@ use super::outcome::{Candidate, LabelledToken, Mask, Outcome, Scores, sigmoid, s
 use super::panoptic::instances;
 use super::segments::segments;
 use super::span::{self, Part};
+use super::speech::of_frames;
 use crate::evaluate::metrics::{normalized, top};
 use crate::pooling::pool;
 use crate::positions::{Positions, floats};
@@ -99,6 +100,7 @@ impl Head {
             }
             Self::Segments { labels, .. } => segments(first, labels, batch),
             Self::Depth { .. } => depths(first, batch),
+            Self::Frames { frames, seconds, .. } => of_frames(first, frames, *seconds, batch),
             Self::Masks { vocabulary, top, .. } => masks(first, (*vocabulary, *top), batch),
         }
     }

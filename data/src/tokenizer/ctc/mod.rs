@@ -1,12 +1,15 @@
 //! From frames to text by connectionist temporal classification (Graves et al. 2006): of the tokens of all frames those that repeat
 //! the one before are one, and blanks are none.
 
+mod frames;
 mod vocabulary;
 
 use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
+
+pub use frames::frame_seconds;
 
 use super::TextTokenizer;
 use super::tokens::padding_token;

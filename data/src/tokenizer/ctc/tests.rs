@@ -102,3 +102,17 @@ fn texts_and_frames_are_those_of_transformers() {
         }
     }
 }
+
+#[test]
+fn frames_are_as_long_as_the_strides_of_all_convolutions() {
+    let base = json!({"conv_stride": [5, 2, 2, 2, 2, 2, 2], "add_adapter": false});
+    let seconds = |files: &[(&str, Value)]| frame_seconds(folder(files).path()).unwrap();
+    assert_eq!(seconds(&[("config.json", base.clone())]), Some(0.02));
+    assert_eq!(
+        seconds(&[("config.json", base), ("preprocessor_config.json", json!({"sampling_rate": 8000}))]),
+        Some(0.04)
+    );
+    let adapted = json!({"conv_stride": [320], "add_adapter": true, "num_adapter_layers": 2});
+    assert_eq!(seconds(&[("config.json", adapted)]), Some(0.08));
+    assert_eq!(seconds(&[("config.json", json!({"hidden_size": 3}))]), None);
+}
