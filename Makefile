@@ -247,6 +247,13 @@ SPEECH_FLAGS ?=
 compat-speech: deps build $(EXPORTERS)/.installed ## hold models of recordings of random configurations against transformers; five minutes (installs PyTorch)
 	$(EXPORTERS)/bin/python tests/compat/check_speech.py $(PLANISH) $(SPEECH_FLAGS)
 
+# CAPTIONERS_FLAGS has options of the script, as ENCODERS.
+CAPTIONERS_FLAGS ?=
+
+.PHONY: compat-captioners
+compat-captioners: deps build $(EXPORTERS)/.installed ## hold encoders of images with decoders of texts against transformers; 15 minutes (installs PyTorch)
+	$(EXPORTERS)/bin/python tests/compat/check_captioners.py $(PLANISH) fixtures/pictures/files/large.png $(CAPTIONERS_FLAGS)
+
 .PHONY: test-ray
 test-ray: deps build $(RAY)/.installed ## run the scripts of docs/scale.md (Ray with two workers; Slurm's without Slurm), and compare with one run
 	$(RAY)/bin/python tests/compat/check_scale.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt

@@ -105,7 +105,7 @@ tasks! {
     ImageTextToText = "image-text-to-text", synonyms ["image-text-to-text-with-past"], classes [];
     /// As `text2text-generation`, of an encoder that reads images.
     ImageToText = "image-to-text", synonyms ["vision2seq-lm", "image-to-text-with-past", "vision2seq-lm-with-past"],
-        classes ["VisionEncoderDecoderModel"];
+        classes ["VisionEncoderDecoderModel", "BlipForConditionalGeneration"];
     /// `logits` [batch_size, labels] of an image.
     ImageClassification = "image-classification", synonyms [], classes ["ForImageClassification", "ForImageClassificationWithTeacher"];
     /// Of images and texts `logits_per_image` [images, texts] and `logits_per_text` [texts, images], with `text_embeds` and

@@ -51,6 +51,7 @@ CLASSES = {
     "ForObjectDetection": optimum.ORTModelForCustomTasks,
     "ForDepthEstimation": optimum.ORTModelForCustomTasks,
     "ForPoseEstimation": optimum.ORTModelForCustomTasks,
+    "VisionEncoderDecoderModel": optimum.ORTModelForVision2Seq,
     "CLIPModel": optimum.ORTModelForZeroShotImageClassification,
     "SiglipModel": optimum.ORTModelForZeroShotImageClassification,
     "Model": optimum.ORTModelForFeatureExtraction,

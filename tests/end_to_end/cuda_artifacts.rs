@@ -32,8 +32,8 @@ const ALIKE: &str = "albert ast bamba beit clip codegen cohere convbert convnext
     granitemoe granitemoehybrid gte helium hubert hunyuan-moe jamba jina-v3 layoutlm lfm2 lfm2-moe llama4 longt5 mamba \
     mamba2 mixtral mobilebert mpt mt5 nemotron nemotron-h nomic-bert nystromformer olmo2 olmo3 olmoe phi phimoe \
     qwen2-moe qwen3-5 qwen3-5-moe qwen3-embedding qwen3-moe qwen3-next qwen3-tokens rembert resnet roformer \
-    segformer siglip smollm3 squeezebert stablelm starcoder2 swin swinv2 t5-classify t5-encoder t5-tokens umt5 \
-    vitpose wav2vec2 wavlm xlm-roberta-xl yolos";
+    segformer siglip siglip2 smollm3 squeezebert stablelm starcoder2 swin swinv2 t5-classify t5-encoder t5-tokens trocr \
+    umt5 vitpose wav2vec2 wavlm xlm-roberta-xl yolos";
 
 fn goldens() -> Vec<String> {
     let mut all = names(&repository().join("fixtures/goldens"));

@@ -44,6 +44,7 @@ mod fixed_point;
 mod genai;
 mod generate;
 mod generate_ahead;
+mod generate_images;
 mod generate_lines;
 mod generate_refusals;
 mod generate_searches;

@@ -84,7 +84,28 @@ fn named(artifact: &Path, key: &str) -> Result<Vec<String>> {
     Ok(named)
 }
 
+/// What the class of BLIP of the transformers library begins and ends texts with, whatever `generation_config.json` says: the keys that
+/// others have for it, those of `text_config`, and the ids where these are missing.
+const OF_BLIP: [(&str, &str, i64); 2] =
+    [("decoder_start_token_id", "bos_token_id", 30522), ("eos_token_id", "sep_token_id", 102)];
+
+fn of_blip(artifact: &Path, key: &str) -> Result<Option<i64>> {
+    let Some((_, own, default)) = OF_BLIP.iter().find(|(other, ..)| *other == key) else { return Ok(None) };
+    let Some(mut document) = Document::open(&artifact.join(FILES[1]))? else { return Ok(None) };
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    if document.take("model_type", "a text", text)?.as_deref() != Some("blip") {
+        return Ok(None);
+    }
+    let section = |value: &Value| value.as_object().cloned();
+    let Some(section) = document.take("text_config", "an object", section)? else { return Ok(Some(*default)) };
+    let ids = Document::of("text_config", section).ids(own)?;
+    Ok(Some(ids.and_then(|ids| ids.first().copied()).unwrap_or(*default)))
+}
+
 fn ids(artifact: &Path, key: &str) -> Result<Vec<i64>> {
+    if let Some(id) = of_blip(artifact, key)? {
+        return Ok(vec![id]);
+    }
     for file in FILES {
         let document = Document::open(&artifact.join(file))?;
         if let Some(ids) = document.map(|mut document| document.ids(key)).transpose()?.flatten() {
@@ -99,6 +120,19 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn blip_has_tokens_of_its_text_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| fs::write(folder.path().join(file), text).unwrap();
+        write("generation_config.json", r#"{"eos_token_id": 2, "decoder_start_token_id": 3}"#);
+        write("config.json", r#"{"model_type": "blip", "text_config": {"bos_token_id": 7, "sep_token_id": 9}}"#);
+        assert_eq!(end_tokens(folder.path()).unwrap(), [9]);
+        assert_eq!(token(folder.path(), "decoder_start_token_id").unwrap(), Some(7));
+        write("config.json", r#"{"model_type": "blip"}"#);
+        assert_eq!(end_tokens(folder.path()).unwrap(), [102]);
+        assert_eq!(token(folder.path(), "decoder_start_token_id").unwrap(), Some(30522));
+    }
 
     #[test]
     fn the_generation_config_comes_first() {

@@ -11,6 +11,7 @@ pub(crate) mod bart;
 pub(crate) mod beit;
 pub(crate) mod bert;
 pub(crate) mod biogpt;
+pub(crate) mod blip;
 pub(crate) mod bloom;
 pub(crate) mod chinese_clip;
 pub(crate) mod clip;
@@ -171,6 +172,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     beit::ARCHITECTURE,
     bert::ARCHITECTURE,
     biogpt::ARCHITECTURE,
+    blip::ARCHITECTURE,
+    blip::IMAGE,
     bloom::ARCHITECTURE,
     roberta::CAMEMBERT,
     chinese_clip::ARCHITECTURE,

@@ -6,6 +6,8 @@ mod bart;
 mod bert;
 mod gpt2;
 
+pub(crate) use self::bert::BLIP_TEXT;
+
 use planish_ir::{DType, InputRole, OutputRole, PartRole, ValueId};
 
 use crate::accept::{end_section, section};
@@ -41,9 +43,9 @@ const DECODER: &str = "decoder";
 const PROJECTION: &str = "enc_to_dec_proj";
 
 /// A decoder that attends to what an encoder gives.
-struct TextDecoder {
-    /// How its configuration and its tensors are read; it is built by `build`.
-    architecture: Architecture,
+pub(crate) struct TextDecoder {
+    /// How its configuration and its tensors are read.
+    pub(crate) architecture: Architecture,
     /// Reads its configuration.
     read: fn(&Builder<'_>) -> Result<Box<dyn Layers>, ModelError>,
 }
@@ -53,20 +55,25 @@ const DECODERS: &[TextDecoder] =
     &[bart::BART, bert::BERT, bert::CAMEMBERT, gpt2::GPT2, bart::MBART, bert::ROBERTA, bart::TROCR, bert::XLM_ROBERTA];
 
 /// What a decoder computes between its tokens and the scores of the next one.
-trait Layers {
+pub(crate) trait Layers {
     fn vocabulary(&self) -> Size;
 
     fn hidden(&self) -> Size;
 
     fn heads(&self) -> Heads;
 
-    /// The features that its attention takes of what the encoder gives, where that is apart from its own.
-    fn memory(&self) -> Option<Size> {
-        None
+    /// The features that its attention takes of an encoder that gives so many: its own unless it has others.
+    fn memory(&self, _: Size) -> Size {
+        self.hidden()
     }
 
-    /// Told of the features of what the encoder gives.
+    /// Told what [`memory`](Self::memory) came to.
     fn attend_to(&mut self, _: Size) {}
+
+    /// Whether a projection fits what the encoder gives to it.
+    fn has_projection(&self) -> bool {
+        true
+    }
 
     /// Adds `logits`: [batch_size, decoder_sequence_length, vocabulary].
     fn logits(&self, b: &mut Builder<'_>, decoder: &mut Decoder) -> Result<ValueId, ModelError>;
@@ -108,7 +115,7 @@ fn named<T: Copy>(
 }
 
 /// Builds the encoder. Returns how many features it gives.
-fn encode(b: &mut Builder<'_>, architecture: &Architecture) -> Result<Size, ModelError> {
+pub(crate) fn encode(b: &mut Builder<'_>, architecture: &Architecture) -> Result<Size, ModelError> {
     let unfit = |b: &Builder<'_>, what: &str| {
         let name = architecture.model_type;
         Err(b.config.error(format!("`model_type` is \"{name}\", which {what}: it is no encoder for a decoder")))
@@ -139,18 +146,15 @@ fn encode(b: &mut Builder<'_>, architecture: &Architecture) -> Result<Size, Mode
 }
 
 /// Builds both graphs of the decoder, for an encoder that gives so many features.
-fn decode(b: &mut Builder<'_>, decoder: &TextDecoder, given: Size) -> Result<Properties, ModelError> {
+pub(crate) fn decode(b: &mut Builder<'_>, decoder: &TextDecoder, given: Size) -> Result<Properties, ModelError> {
     let mut layers = (decoder.read)(b)?;
     let own = layers.hidden();
-    let memory = match layers.memory() {
-        Some(memory) if memory.value == given.value => memory,
-        Some(memory) => {
-            return Err(b.config.error(format!("{memory}, but the encoder gives {} features", given.value)));
-        }
-        None => own,
-    };
-    layers.attend_to(memory);
+    let memory = layers.memory(given);
     let is_projected = given.value != memory.value;
+    if is_projected && !layers.has_projection() {
+        return Err(b.config.error(format!("{memory}, but the encoder gives {} features", given.value)));
+    }
+    layers.attend_to(memory);
     for cached in CACHED {
         let mut text = Decoder::of_whole(b, [layers.vocabulary(), given], layers.heads(), cached);
         if is_projected {

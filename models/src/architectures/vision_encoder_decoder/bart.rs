@@ -163,8 +163,12 @@ impl Layers for OfBart {
         self.settings.decoder.heads
     }
 
-    fn memory(&self) -> Option<Size> {
-        self.memory
+    fn memory(&self, _: Size) -> Size {
+        self.memory.unwrap_or(self.settings.hidden)
+    }
+
+    fn has_projection(&self) -> bool {
+        self.memory.is_none()
     }
 
     fn attend_to(&mut self, memory: Size) {

@@ -45,6 +45,37 @@ pub(super) const XLM_ROBERTA: TextDecoder =
 
 pub(super) const CAMEMBERT: TextDecoder = TextDecoder { architecture: of_roberta("camembert"), read: read_xlm_roberta };
 
+/// The text model of BLIP (Li et al. 2022, arXiv:2201.12086), as `BlipTextLMHeadModel` has it: without types of tokens, and with attention
+/// to as many features as the encoder gives.
+pub(crate) const BLIP_TEXT: TextDecoder = TextDecoder {
+    architecture: Architecture {
+        model_type: "blip_text_model",
+        class_prefix: "BlipText",
+        keys: &[&[
+            "hidden_act",
+            "hidden_size",
+            "intermediate_size",
+            "layer_norm_eps",
+            "max_position_embeddings",
+            "num_attention_heads",
+            "num_hidden_layers",
+            "pad_token_id",
+            "tie_word_embeddings",
+            "vocab_size",
+        ]],
+        only: &[],
+        irrelevant_keys: &["add_cross_attention", "encoder_hidden_size", "label_smoothing", "projection_dim"],
+        unused_tensors: &["embeddings.position_ids", "pooler."],
+        ..bert::ARCHITECTURE
+    },
+    read: |b| {
+        let defaults = Defaults { vocab_size: 30524, num_attention_heads: 8, ..Defaults::BERT };
+        let settings = bert::settings(b.config, &defaults)?;
+        let (max_positions, memory) = (settings.positions.value, settings.hidden);
+        Ok(Box::new(OfBert { settings, types: None, padding: None, max_positions, memory, is_blip: true }))
+    },
+};
+
 const KEYS: &[&[&str]] = &[bert::KEYS, &["tie_word_embeddings"]];
 
 const ONLY: &[Only] = &[Only::Text("position_embedding_type", "absolute")];
@@ -84,19 +115,24 @@ const CROSS: LayerNames = LayerNames {
 
 struct OfBert {
     settings: Settings,
-    types: Size,
+    /// How many types tokens have, if any.
+    types: Option<Size>,
     /// The id of padding, which positions depend on in RoBERTa.
     padding: Option<i64>,
     max_positions: usize,
+    /// The features of what it attends to besides itself.
+    memory: Size,
+    is_blip: bool,
 }
 
 fn read(b: &Builder<'_>, defaults: &Defaults, is_roberta: bool) -> Result<Box<dyn Layers>, ModelError> {
     let settings = bert::settings(b.config, defaults)?;
-    let types = bert::token_types(b)?;
+    let types = Some(bert::token_types(b)?);
     let padding = if is_roberta { Some(roberta::padding(b, &settings)?) } else { None };
     let before = padding.map_or(0, |pad| usize::try_from(pad + 1).unwrap_or_default());
     let max_positions = settings.positions.value.saturating_sub(before);
-    Ok(Box::new(OfBert { settings, types, padding, max_positions }))
+    let memory = settings.hidden;
+    Ok(Box::new(OfBert { settings, types, padding, max_positions, memory, is_blip: false }))
 }
 
 impl OfBert {
@@ -104,7 +140,6 @@ impl OfBert {
     fn embeddings(&self, b: &mut Builder<'_>, decoder: &Decoder) -> Result<ValueId, ModelError> {
         let (s, past) = (&self.settings, decoder.past());
         let words = b.embedding(decoder.input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
-        let types = roberta::type_of_all(b, self.types, s.hidden)?;
         let module = "embeddings.position_embeddings";
         let places = match self.padding {
             Some(pad) => {
@@ -117,7 +152,9 @@ impl OfBert {
                 b.emit(Slice { x: table, axis: 0, start: past, end }, module)?
             }
         };
-        encoder::embeddings(b, s, words, &[types, places])
+        let types = self.types.map(|types| roberta::type_of_all(b, types, s.hidden)).transpose()?;
+        let others: Vec<ValueId> = types.into_iter().chain([places]).collect();
+        encoder::embeddings(b, s, words, &others)
     }
 }
 
@@ -133,6 +170,14 @@ impl Layers for OfBert {
     fn heads(&self) -> Heads {
         let heads = self.settings.attention_heads();
         Heads { count: heads.queries, size: heads.size, scale: 1.0 / (heads.size.value as f64).sqrt() }
+    }
+
+    fn memory(&self, given: Size) -> Size {
+        if self.is_blip { given } else { self.settings.hidden }
+    }
+
+    fn attend_to(&mut self, memory: Size) {
+        self.memory = memory;
     }
 
     fn logits(&self, b: &mut Builder<'_>, decoder: &mut Decoder) -> Result<ValueId, ModelError> {
@@ -151,8 +196,8 @@ impl Layers for OfBert {
             x = encoder::attended(b, s, &CROSS, &Forms::LINEAR, &path, x, |b, x| {
                 let q = b.projection(x, &at(CROSS.query), square, true)?;
                 let project = |b: &mut Builder<'_>, states| {
-                    let k = b.projection(states, &at(CROSS.key), square, true)?;
-                    Ok([k, b.projection(states, &at(CROSS.value), square, true)?])
+                    let k = b.projection(states, &at(CROSS.key), [s.hidden, self.memory], true)?;
+                    Ok([k, b.projection(states, &at(CROSS.value), [s.hidden, self.memory], true)?])
                 };
                 decoder.attend_to_encoder(b, q, project, &at("crossattention"))
             })?;
