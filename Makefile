@@ -192,10 +192,13 @@ compat-sentence: deps build $(OPTIMUM)/.installed ## ... by sentence-transformer
 	HF_HUB_OFFLINE=1 $(OPTIMUM)/bin/python -W ignore tests/compat/check_sentence.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt
 
 .PHONY: compat-transformers-js
-compat-transformers-js: deps build $(TRANSFORMERS_JS)/.installed ## ... by Transformers.js in Node: its pipeline for embeddings
+compat-transformers-js: deps build $(TRANSFORMERS_JS)/.installed ## ... by Transformers.js in Node: its pipeline for embeddings, and its classes of LLaVA and SmolVLM
 	$(PLANISH) compile $(MINILM) -o $(TRANSFORMERS_JS)/minilm --target onnx --force
 	$(PLANISH) embed $(TRANSFORMERS_JS)/minilm --data fixtures/data/sentences.txt -o $(TRANSFORMERS_JS)/vectors.jsonl
 	node tests/compat/check_transformers_js.mjs $(TRANSFORMERS_JS) $(TRANSFORMERS_JS)/minilm fixtures/data/sentences.txt $(TRANSFORMERS_JS)/vectors.jsonl
+	$(PLANISH) compile fixtures/seeing/llava -o $(TRANSFORMERS_JS)/llava --target onnx --force
+	$(PLANISH) compile fixtures/seeing/smolvlm -o $(TRANSFORMERS_JS)/smolvlm --target onnx --force
+	node tests/compat/check_transformers_js_seeing.mjs $(TRANSFORMERS_JS) $(TRANSFORMERS_JS)/llava=fixtures/seeing/llava $(TRANSFORMERS_JS)/smolvlm=fixtures/seeing/smolvlm
 
 # Without the scripts of packages: one of them downloads libraries for GPUs.
 $(TRANSFORMERS_JS)/.installed:
@@ -253,6 +256,14 @@ CAPTIONERS_FLAGS ?=
 .PHONY: compat-captioners
 compat-captioners: deps build $(EXPORTERS)/.installed ## hold encoders of images with decoders of texts against transformers; 15 minutes (installs PyTorch)
 	$(EXPORTERS)/bin/python tests/compat/check_captioners.py $(PLANISH) fixtures/pictures/files/large.png $(CAPTIONERS_FLAGS)
+
+# For example: make compat-seeing SEEING_FLAGS='--configurations 100 --only llava'.
+SEEING_FLAGS ?=
+
+.PHONY: compat-seeing
+compat-seeing: deps build $(EXPORTERS)/.installed ## hold models that see against transformers: random configurations, and pictures in prompts; some minutes (installs PyTorch)
+	$(EXPORTERS)/bin/python tests/compat/check_seeing.py $(PLANISH) $(SEEING_FLAGS)
+	$(EXPORTERS)/bin/python tests/compat/check_images_in_prompts.py $(PLANISH) $(addprefix fixtures/pictures/files/,rgb.png tall.png pixel.png large.png)
 
 .PHONY: test-ray
 test-ray: deps build $(RAY)/.installed ## run the scripts of docs/scale.md (Ray with two workers; Slurm's without Slurm), and compare with one run

@@ -74,6 +74,10 @@ class DecoderTrial(Trial):
         prefix = CLASSES.get(type_name)
         return prefix + head if prefix else super().class_name(type_name, head)
 
+    def settings(self) -> list[str]:
+        # The whole of some is compiled unless the text model is asked for.
+        return ["--task", "text-generation"] if self.type_name in MULTIMODAL and self.head == GENERATES else []
+
     def pads_left(self) -> bool:
         # In float64, that makes NaN in the first ones. What the biases of projections give for padding enters the states of
         # transformers' models.

@@ -8,7 +8,7 @@ use planish::compile::{CompileOptions, Compiled};
 use planish_eval::{Tensor, evaluate};
 use planish_ir::{DType, Graph};
 use planish_models::Part;
-use planish_passes::{ORT, ORT_CUDA, Options};
+use planish_passes::{ORT, ORT_CUDA, Options, TRT};
 use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
 use planish_runtimes::{Model, Runtime, Session};
 
@@ -226,6 +226,64 @@ fn masks_agree(model: &Path, io: &Path, options: &CompileOptions) {
     decoder.agree(&prompts, &masks);
 }
 
+/// The same of a model that sees: images, vectors of tokens, and the decoder of both, at once and with a cache.
+#[track_caller]
+fn seen_agree(model: &Path, io: &Path, options: &CompileOptions) {
+    let folder = scratch();
+    let compiled = compiled(model, &folder.path().join("out"), options);
+    let [mut vision, mut embed, mut decoder] = <[Pair<'_>; 3]>::try_from(Pair::all(&compiled, options)).ok().unwrap();
+    let (inputs, expected) = (numbered(io, "in."), numbered(io, "out."));
+    let find = |all: &Named, wanted: &str| all.iter().find(|(name, _)| name == wanted).unwrap().1.clone();
+    let (pixels, ids) = (find(&inputs, "pixel_values"), find(&inputs, "input_ids"));
+    let features = find(&vision.agree(&vec![("pixel_values".into(), pixels)], &Named::new()), "image_features");
+    let vectors = find(&embed.agree(&vec![("input_ids".into(), ids.clone())], &Named::new()), "inputs_embeds");
+    // The golden's id of places.
+    let is_place: Vec<bool> = ids.to_f64().iter().map(|id| *id == 137.0).collect();
+    let (&[rows, width], &[places, hidden]) = (ids.shape(), features.shape()) else {
+        unreachable!("both are matrices")
+    };
+    assert_eq!((rows, is_place.iter().filter(|place| **place).count()), (1, places));
+    let mut numbers = vectors.as_f32().unwrap().to_vec();
+    let mut seen = features.as_f32().unwrap().chunks(hidden);
+    for (at, _) in is_place.iter().enumerate().filter(|(_, place)| **place) {
+        numbers[at * hidden..][..hidden].copy_from_slice(seen.next().unwrap());
+    }
+    let logits = find(&expected, "logits");
+    let vocabulary = logits.shape()[2];
+    let ports = decoder.session.inputs().to_vec();
+    let takes_types = ports.iter().any(|port| port.name == "token_type_ids");
+    let inputs = |columns: Range<usize>| {
+        let matrix = |elements: Vec<i64>| Tensor::new(vec![1, elements.len()], elements).unwrap();
+        let vectors = numbers[columns.start * hidden..columns.end * hidden].to_vec();
+        let mut all = vec![
+            ("inputs_embeds".to_owned(), Tensor::new(vec![1, columns.len(), hidden], vectors).unwrap()),
+            ("attention_mask".to_owned(), matrix(vec![1; columns.end])),
+            ("position_ids".to_owned(), matrix((0i64..).take(columns.end).skip(columns.start).collect())),
+        ];
+        if takes_types {
+            let types = is_place[columns].iter().map(|place| i64::from(*place)).collect();
+            all.push(("token_type_ids".to_owned(), matrix(types)));
+        }
+        all
+    };
+    let scored = |columns: Range<usize>| {
+        let numbers = logits.as_f32().unwrap()[columns.start * vocabulary..columns.end * vocabulary].to_vec();
+        vec![("logits".to_owned(), Tensor::new(vec![1, columns.len(), vocabulary], numbers).unwrap())]
+    };
+    let empty = ports.iter().filter(|port| port.name.starts_with("past")).map(|port| {
+        let size = |at: usize| usize::try_from(port.ty.shape[at].as_constant().unwrap()).unwrap();
+        (port.name.clone(), Tensor::zeros(DType::F32, vec![1, size(1), 0, size(3)]).unwrap())
+    });
+    let empty: Named = empty.collect();
+    decoder.agree(&[inputs(0..width), empty.clone()].concat(), &scored(0..width));
+    let first = decoder.agree(&[inputs(0..width - 1), empty].concat(), &Named::new());
+    let past = first
+        .into_iter()
+        .filter_map(|(name, tensor)| Some((format!("past_key_values{}", name.strip_prefix("present")?), tensor)));
+    let step = inputs(width - 1..width).into_iter().chain(past).collect();
+    decoder.agree(&step, &scored(width - 1..width));
+}
+
 fn everywhere(name: &str, agrees: fn(&Path, &Path, &CompileOptions)) {
     let (model, io) = (golden(name), golden(name).join("io.safetensors"));
     for target in ONNX_TARGETS {
@@ -312,4 +370,20 @@ fn minilm() {
     let (model, io) = (repository().join(".deps/minilm"), repository().join("fixtures/minilm/io.safetensors"));
     assert!(model.is_dir(), "{} is missing: `make deps` fetches it", model.display());
     ONNX_TARGETS.iter().for_each(|&target| agrees(&model, &io, &options(target)));
+}
+
+#[test]
+fn models_that_see() {
+    for name in ["gemma3-vision", "llava", "smolvlm"] {
+        println!("golden {name}");
+        let folder = repository().join("fixtures/seeing").join(name);
+        // Engines need ranges of sizes.
+        for target in ONNX_TARGETS.into_iter().filter(|target| *target != &TRT) {
+            for fusion in [true, false] {
+                let mut options = options(target);
+                options.passes.fusion = fusion;
+                seen_agree(&folder, &folder.join("io.safetensors"), &options);
+            }
+        }
+    }
 }

@@ -80,9 +80,9 @@ fn feature_layers(config: &Config<'_>, value: Option<&Value>, depth: usize) -> R
         Value::Array(all) => all.iter().map(layer).collect::<Option<Vec<usize>>>(),
         one => layer(one).map(|layer| vec![layer]),
     };
-    layers.filter(|layers| !layers.is_empty()).ok_or_else(|| {
-        config.unexpected(LAYER, value, &format!("a layer, or several, from {} to {depth}", -1 - depth as i64))
-    })
+    layers
+        .filter(|layers| !layers.is_empty())
+        .ok_or_else(|| config.unexpected(LAYER, value, &format!("a layer, or several, from -{} to {depth}", depth + 1)))
 }
 
 impl Projector {

@@ -64,8 +64,12 @@ const OF_WHOLE: &[&str] = &[
 const IF_ABSENT: &[&str] = &["dtype", "pad_token_id", "torch_dtype"];
 
 /// Types of models, and keys of their text models that the whole does not follow: null means that nothing is done.
-const NOT_OF_WHOLE: &[(&str, &str)] =
-    &[("aya_vision", "logit_scale"), ("gemma3", "final_logit_softcapping"), (PALIGEMMA, "use_bidirectional_attention")];
+const NOT_OF_WHOLE: &[(&str, &str)] = &[
+    ("aya_vision", "logit_scale"),
+    ("gemma3", "final_logit_softcapping"),
+    (PALIGEMMA, "num_image_tokens"),
+    (PALIGEMMA, "use_bidirectional_attention"),
+];
 
 /// A type whose prompts are read in both directions, which the text model alone does not do.
 pub(crate) const PALIGEMMA: &str = "paligemma";
