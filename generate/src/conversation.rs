@@ -30,6 +30,8 @@ pub struct Conversation {
     model: Box<dyn LanguageModel>,
     tokenizer: TextTokenizer,
     chat: Chat,
+    /// Whether the model sees: its template then takes lists.
+    sees: bool,
     searched: SearchOptions,
     stop_strings: Vec<String>,
     messages: Vec<Message>,
@@ -88,7 +90,8 @@ impl Conversation {
         let (first, stop_strings) = (messages.len(), options.config.stop_strings.clone());
         let loading = Some(start.elapsed());
         let called = 0;
-        Ok(Self { model, tokenizer, chat, searched, stop_strings, messages, first, form, called, loading })
+        let sees = artifact.manifest.task == Some(Task::ImageTextToText);
+        Ok(Self { model, tokenizer, chat, sees, searched, stop_strings, messages, first, form, called, loading })
     }
 
     /// Answers a message of the user. The model reads only what it has not read in earlier turns. A message that fails is
@@ -124,7 +127,11 @@ impl Conversation {
     fn answer_last(&mut self, on_piece: OnPiece<'_>) -> Result<Answer> {
         let mut left_out = 0;
         let prompt = loop {
-            let prompt = self.tokenizer.encode(&self.chat.conversation(&self.messages)?, true)?;
+            let text = match self.sees {
+                true => self.chat.conversation(&Message::with_images(&self.messages, 0))?,
+                false => self.chat.conversation(&self.messages)?,
+            };
+            let prompt = self.tokenizer.encode(&text, true)?;
             let room = self.model.room(&prompt);
             let enough = match self.searched.length {
                 Length::New(tokens) => tokens.get().min(ROOM),

@@ -91,6 +91,7 @@ mod quantized_engines;
 mod quantized_graphs;
 mod random_graphs;
 mod running;
+mod seeing;
 mod sentence;
 mod signals;
 mod small_int8;
