@@ -155,6 +155,13 @@ pub fn evaluate_compiled(
     let folder = model.companion_folder()?;
     let chain = Chain::of(&artifact.manifest.parts);
     let mut data_options = options.data.clone();
+    if loaded.task == Some(Task::ImageTextToText) {
+        bail!(
+            "{} reads images with texts, which is not evaluated; compile its text model with --task {}, and evaluate that",
+            artifact.folder.display(),
+            Task::TextGeneration
+        );
+    }
     let windows = windows(artifact, loaded, options)?;
     if let Some(windows) = windows {
         read_in_windows(&mut data_options, windows, &chain, loaded, data);

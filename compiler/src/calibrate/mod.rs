@@ -207,6 +207,14 @@ impl Prepared {
     ) -> Result<Self> {
         let dataset = Dataset::open(data, &options.data)?;
         let source = model.load(options.loading())?;
+        if source.task == Some(Task::ImageTextToText) {
+            bail!(
+                "calibration reads texts, and {} reads images with them; choose its text model with --task {}, or leave --calibrate out: \
+                 then each run computes scales",
+                model.name(),
+                Task::TextGeneration
+            );
+        }
         source.warnings.iter().for_each(|warning| observer.warning(warning));
         let parts = source.parts.iter().map(|part| interface(part, &part.graph)).collect();
         Ok(Self { dataset, source, parts })

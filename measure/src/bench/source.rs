@@ -13,7 +13,7 @@ use planish_data::inputs::{
     InputError, InputSpec, Sampling, has_cache, has_sequence, interface_of, is_plain, seeded_inputs,
 };
 use planish_eval::Tensor;
-use planish_ir::{Dim, Graph, InputRole, Interface, PartInterface, SymbolRole};
+use planish_ir::{Dim, Graph, InputRole, Interface, PartInterface, PartRole, SymbolRole};
 use planish_runtimes::{Port, RuntimeError, Session};
 
 use super::document::CellShape;
@@ -277,7 +277,7 @@ fn encoder_decoder(
         let inputs = part.inputs(&known, batch, tokens, seed)?;
         let shape = CellShape { part: Some(part.name.clone()), tokens: Some(tokens), past, ..shape.clone() };
         let run = part.run(index, shape, inputs);
-        let continues = !cached && index > 0 && room;
+        let continues = part.interface.role == PartRole::FirstStep && room;
         let given = match continues {
             // What the next part continues from is longer.
             true => {
