@@ -58,9 +58,8 @@ fn a_place_of_an_image_becomes_as_many_tokens_as_it_has_places() {
     let other = new_ids(&out, &["--ids", &ids(16), "--image", &tall]);
     assert_eq!(other.as_array().unwrap().len(), 6);
     // Two places in one prompt are those of two pictures, in their order.
-    let two = |first: &str, second: &str| {
-        new_ids(&out, &["--prompt", "w137 w5 w137", "--image", first, "--image", second])
-    };
+    let two =
+        |first: &str, second: &str| new_ids(&out, &["--prompt", "w137 w5 w137", "--image", first, "--image", second]);
     assert_eq!(two(&rgb, &tall), two(&rgb, &tall));
     // A picture of one pixel is one, and a text needs none.
     new_ids(&out, &["--prompt", "w137 w5", "--image", &picture("pixel.png")]);

@@ -12,7 +12,7 @@ mod statistics;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Error, Result, bail};
 use planish_artifact::backend::{Backend, LOCAL, RuntimeSettings};
 use planish_artifact::chain::Chain;
 use planish_artifact::manifest::PartManifest;
