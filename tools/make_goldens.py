@@ -4,10 +4,10 @@
     make_goldens.py OUT [NAME...]
 
 OUT/NAME gets config.json, generation_config.json, model.safetensors and io.safetensors, as
-fixtures/goldens/README.md describes. Needs torch, transformers==5.23.0 (5.24.0 for STATES, IMAGES, SHAPES, POINTS and llama4) and safetensors. The same
+fixtures/goldens/README.md describes. Needs torch, transformers==5.23.0 (5.24.0 for STATES, IMAGES, SHAPES, POINTS, SPEECH and llama4) and safetensors. The same
 versions give the same bytes: seeds are fixed.
 
-Without names it writes all but those of POINTS. To add a case, add a line to DECODERS, STATES, SEQ2SEQ, LABELS, IMAGES, SHAPES or POINTS.
+Without names it writes all but those of POINTS. To add a case, add a line to DECODERS, STATES, SEQ2SEQ, LABELS, IMAGES, SHAPES, POINTS or SPEECH.
 """
 
 import argparse
@@ -188,6 +188,7 @@ LABELS = {
 
 # How far matrices are drawn from what they start from, where they would give one token again and again.
 SPREAD = {
+    "whisper": 0.2, "moonshine": 0.2,
     "depth-anything": 0.18, "dpt": 0.25, "vitpose": 0.2, "sam": 0.25, "gemma": 0.3, "gemma2": 0.05, "llama-dynamic": 0.2, "llama-yarn": 0.2, "phi3-longrope": 0.2, "qwen3": 0.2,
     "gpt-neox": 0.2, "gpt-neox-sequential": 0.3, "opt": 0.2, "opt-350m-like": 0.2, "marian": 0.3, "t5-gated-untied": 0.2,
     "glm4-moe": 0.2, "dots1": 0.2, "ernie4-5-moe": 0.2, "llama4": 0.2, "flex-olmo": 0.2, "hunyuan-moe": 0.2, "bart-classify": 0.3, "bert-choice": 0.3,
@@ -236,6 +237,22 @@ POINTS = {
         },
         "prompt_encoder_config": {"hidden_size": 16, "image_size": 24, "patch_size": 6, "mask_input_channels": 4},
         "mask_decoder_config": {"hidden_size": 16, "num_attention_heads": 2, "mlp_dim": 20, "iou_head_hidden_dim": 12},
+    }),
+}
+
+# Encoders of sound with decoders. name -> (class of the model, keys of the configuration)
+SPEECH = {
+    # Fewer layers and heads in the decoder, as distilled models have.
+    "whisper": ("WhisperForConditionalGeneration", {
+        "vocab_size": 67, "num_mel_bins": 8, "d_model": 24, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 3,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 40, "decoder_ffn_dim": 32, "max_source_positions": 14,
+        "max_target_positions": 32, "decoder_start_token_id": 4, "pad_token_id": 3, "bos_token_id": 1, "eos_token_id": 2,
+        "suppress_tokens": None, "begin_suppress_tokens": None,
+    }),
+    "moonshine": ("MoonshineForConditionalGeneration", {
+        "vocab_size": 67, "hidden_size": 20, "intermediate_size": 24, "encoder_num_hidden_layers": 2, "decoder_num_hidden_layers": 1,
+        "encoder_num_attention_heads": 2, "decoder_num_attention_heads": 2, "max_position_embeddings": 32, "pad_token_id": 3,
+        "partial_rotary_factor": 0.8, "decoder_start_token_id": 1, "eos_token_id": 2,
     }),
 }
 
@@ -372,6 +389,29 @@ def seq2seq_io(model) -> dict:
     } | generated(model, vocabulary)
 
 
+def speech_io(model) -> dict:
+    """Two recordings, or their features, a decoder prefix, and greedy ids after the token that texts begin with."""
+    config = model.config
+    if config.model_type == "whisper":
+        sound = {"input_features": torch.randn(2, config.num_mel_bins, 2 * config.max_source_positions).float().double()}
+    else:
+        mask = torch.ones(2, 3200, dtype=torch.int64)
+        mask[1, 2400:] = 0
+        sound = {"input_values": torch.randn(2, 3200).float().double() * mask, "attention_mask": mask}
+    decoder = torch.randint(3, config.vocab_size, (2, 5))
+    decoder[:, 0] = config.decoder_start_token_id
+    out = model(**sound, decoder_input_ids=decoder)
+    ids = torch.full((1, 1), config.decoder_start_token_id)
+    io = {f"in.{name}": value for name, value in sound.items()}
+    first = {name: value[:1] for name, value in sound.items()}
+    for _ in range(NEW):
+        ids = torch.cat([ids, model(**first, decoder_input_ids=ids).logits[:, -1:].argmax(-1)], 1)
+    return io | {
+        "in.decoder_input_ids": decoder, "in.decoder_prompt": ids[:, :1].clone(), "out.greedy": ids,
+        "out.encoder_last_hidden_state": out.encoder_last_hidden_state, "out.logits": out.logits,
+    }
+
+
 def labels_io(model) -> dict:
     """Rows of three lengths, padded on the right; or as many choices in each row."""
     config = model.config
@@ -435,7 +475,7 @@ def points_io(model) -> dict:
 
 def write(name: str, folder: Path) -> None:
     decoder = name in DECODERS
-    kind, keys, *sides = (DECODERS | STATES | SEQ2SEQ | LABELS | IMAGES | SHAPES | POINTS)[name]
+    kind, keys, *sides = (DECODERS | STATES | SEQ2SEQ | LABELS | IMAGES | SHAPES | POINTS | SPEECH)[name]
     model = build(name, kind, TINY | keys if decoder else keys)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -445,7 +485,7 @@ def write(name: str, folder: Path) -> None:
     torch.set_default_dtype(torch.float64)
     with torch.no_grad():
         make = decoder_io if decoder else states_io if name in STATES else labels_io if name in LABELS else seq2seq_io
-        make = points_io if name in POINTS else shapes_io if name in SHAPES else make
+        make = points_io if name in POINTS else shapes_io if name in SHAPES else speech_io if name in SPEECH else make
         io = images_io(model, *sides) if name in IMAGES else make(model)
     torch.set_default_dtype(torch.float32)
     save_file({key: (value.float() if value.is_floating_point() else value).contiguous() for key, value in io.items()}, folder / "io.safetensors")
@@ -456,7 +496,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME")
     args = parser.parse_args()
-    for name in args.names or [*DECODERS, *STATES, *SEQ2SEQ, *LABELS, *IMAGES, *SHAPES]:
+    for name in args.names or [*DECODERS, *STATES, *SEQ2SEQ, *LABELS, *IMAGES, *SHAPES, *SPEECH]:
         write(name, args.out / name)
         print(args.out / name)
 

@@ -62,7 +62,9 @@ pub(super) fn model(source: &Loaded, options: &CompileOptions, observer: &dyn Ob
         Task::ImageToText,
         Task::ImageTextToText,
     ];
-    let generates = source.task.is_some_and(|task| generates.contains(&task));
+    // A recognizer of one part scores the tokens of frames.
+    let is_ctc = source.task == Some(Task::AutomaticSpeechRecognition) && source.parts.len() == 1;
+    let generates = !is_ctc && source.task.is_some_and(|task| generates.contains(&task));
     if options.passes.last_logits && !generates {
         bail!(
             "--recipe logits=last is for models that generate text, and this one is for {}; leave it out",

@@ -10,18 +10,18 @@ const CHOICES: usize = 4;
 /// The number of prompts for each image.
 const PROMPTS: usize = 2;
 
-/// The samples of sound that stand for a token: those of 20 ms at 16 kHz, of which encoders of speech make a frame.
-const SAMPLES: usize = 320;
+/// The samples of sound that stand for a token: those of 24 ms at 16 kHz, of which encoders of speech make a frame or more.
+const SAMPLES: usize = 384;
 
-/// The samples that the first of these frames takes besides.
-const MORE_SAMPLES: usize = 80;
+/// The samples that the first frame takes besides: those of Moonshine, which takes the most.
+const MORE_SAMPLES: usize = 511;
 
 /// The sizes of dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sizes {
     /// Rows.
     pub batch: usize,
-    /// Tokens in a row, points of a prompt, or frames of 20 ms in a recording at 16 kHz.
+    /// Tokens in a row, points of a prompt, or frames of 24 ms in a recording at 16 kHz.
     pub sequence: usize,
     /// What other open dimensions of tensors of four dimensions and more are, as the sides of images; what to do
     /// is an error where this is absent.

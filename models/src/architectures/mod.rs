@@ -100,6 +100,7 @@ pub(crate) mod mobilevit;
 pub(crate) mod model2vec;
 pub(crate) mod modernbert;
 pub(crate) mod modernbert_decoder;
+pub(crate) mod moonshine;
 pub(crate) mod mpnet;
 pub(crate) mod mpt;
 pub(crate) mod mt5;
@@ -276,6 +277,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     model2vec::ARCHITECTURE,
     modernbert::ARCHITECTURE,
     modernbert_decoder::ARCHITECTURE,
+    moonshine::ARCHITECTURE,
     mpnet::ARCHITECTURE,
     mpt::ARCHITECTURE,
     mt5::ARCHITECTURE,

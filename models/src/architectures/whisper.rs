@@ -9,10 +9,10 @@ use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::activation::Activation;
 use crate::layers::builder::{BATCH, Builder};
-use crate::layers::convolution::{Window, dim};
-use crate::layers::convolution_1d::conv;
+use crate::layers::convolution::dim;
 use crate::layers::heads;
 use crate::layers::seq2seq::{self, CACHED, DECODER_SEQUENCE, Decoder, Heads, Shared};
+use crate::layers::speech::time::{self, Window};
 use crate::names;
 use crate::{ModelError, Task};
 
@@ -176,8 +176,10 @@ fn encoder(b: &mut Builder<'_>, s: &Settings) -> Result<Vec<ValueId>, ModelError
     let (name, role) = names::FEATURES;
     let features = b.floats(name, role, [Dim::symbol(BATCH), dim(s.bands), dim(frames)]);
     let mut x = features;
+    let kernel = Size::derived(3, "the size of a kernel");
     for (module, inner, stride) in [("conv1", s.bands, 1), ("conv2", s.hidden, FRAMES)] {
-        x = conv(b, x, &at(module), [s.hidden, inner], Window::centred(3, stride), true)?;
+        let window = Window::around(kernel, stride, 1);
+        x = time::conv(b, x, &at(module), [s.hidden, inner], window, true, "frames")?;
         x = Activation::GELU.apply(b, x, &at(&format!("{module}.gelu")))?;
     }
     x = b.transpose(x, &[0, 2, 1], &at("places"))?;

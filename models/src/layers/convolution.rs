@@ -50,7 +50,7 @@ impl Window {
 
     /// How often it fits an axis. Where this has no polynomial form, it is a symbol whose name says how it comes about, so
     /// that layers side by side have the same one.
-    pub(super) fn places(self, size: &Dim) -> Dim {
+    fn places(self, size: &Dim) -> Dim {
         let signed = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         let room = signed(2 * self.padding) - signed(self.dilation * (self.kernel - 1) + 1);
         let stride = Dim::constant(signed(self.stride));

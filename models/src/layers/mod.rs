@@ -8,7 +8,6 @@ pub(crate) mod builder;
 pub(crate) mod chunks;
 pub(crate) mod composed;
 pub(crate) mod convolution;
-pub(crate) mod convolution_1d;
 pub(crate) mod decoder;
 pub(crate) mod delta;
 pub(crate) mod dense;

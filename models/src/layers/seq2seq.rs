@@ -68,7 +68,7 @@ pub(crate) struct Decoder {
     pub(crate) input_ids: ValueId,
     heads: Heads,
     /// bool[batch_size, encoder_sequence_length]; absent where the decoder attends to all that the encoder gives.
-    mask: Option<ValueId>,
+    pub(crate) mask: Option<ValueId>,
     /// The output of the encoder; absent if its keys and values are cached.
     encoder: Option<ValueId>,
     /// The number of layers that have attended to themselves.

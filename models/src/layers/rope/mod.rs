@@ -15,7 +15,7 @@ use planish_ir::{DType, Dim, Origin, Shape, ValueId, Weight};
 
 use crate::ModelError;
 use crate::checkpoint::config::Size;
-use crate::layers::builder::{Builder, SEQUENCE};
+use crate::layers::builder::Builder;
 
 pub(crate) use kinds::Absent;
 pub(crate) use long::latent_scale;
@@ -125,8 +125,8 @@ impl Rope {
     ) -> Result<Angles, ModelError> {
         let at = |name: &str| format!("{module}.{name}");
         let positions = b.emit(Cast { x: position_ids, to: DType::F32 }, &at("position_ids"))?;
-        let rows = b.graph.ty(position_ids).shape[0].clone();
-        let shape = Shape::new([rows, Dim::symbol(SEQUENCE), Dim::constant(1)]);
+        let dims = b.graph.ty(position_ids).shape.clone();
+        let shape = Shape::new([dims[0].clone(), dims[1].clone(), Dim::constant(1)]);
         let positions = b.emit(Reshape { x: positions, shape }, &at("positions"))?;
         let frequencies = self.frequencies.emit(b, positions, module)?;
         let angles = b.binary(BinaryKind::Mul, [positions, frequencies], &at("angles"))?;
