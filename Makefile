@@ -244,6 +244,7 @@ VISION_FLAGS ?=
 compat-vision: deps build $(EXPORTERS)/.installed ## hold models of images of random configurations against transformers; half a minute (installs PyTorch)
 	$(EXPORTERS)/bin/python tests/compat/check_vision.py $(PLANISH) $(VISION_FLAGS)
 
+# SPEECH_FLAGS has options of the script, as ENCODERS.
 SPEECH_FLAGS ?=
 
 .PHONY: compat-speech
@@ -264,6 +265,24 @@ SEEING_FLAGS ?=
 compat-seeing: deps build $(EXPORTERS)/.installed ## hold models that see against transformers: random configurations, and pictures in prompts; some minutes (installs PyTorch)
 	$(EXPORTERS)/bin/python tests/compat/check_seeing.py $(PLANISH) $(SEEING_FLAGS)
 	$(EXPORTERS)/bin/python tests/compat/check_images_in_prompts.py $(PLANISH) $(addprefix fixtures/pictures/files/,rgb.png tall.png pixel.png large.png)
+
+.PHONY: compat-speech-decoders
+compat-speech-decoders: deps build $(EXPORTERS)/.installed ## hold Whisper and Moonshine of random configurations against transformers; half a minute (installs PyTorch)
+	$(EXPORTERS)/bin/python -W ignore tests/compat/check_speech_decoders.py $(PLANISH)
+
+# TRANSCRIBE_FLAGS has options of the script, say "--seeds 0:100".
+TRANSCRIBE_FLAGS ?=
+
+.PHONY: compat-transcribe
+compat-transcribe: deps build $(EXPORTERS)/.installed ## hold transcription against the long-form generation of transformers; a minute (installs PyTorch)
+	$(EXPORTERS)/bin/python -W ignore tests/compat/check_transcribe.py $(PLANISH) $(TRANSCRIBE_FLAGS)
+
+# BENCH_SPEECH_FLAGS has options of the script, say "--sizes tiny --hours 3"; CTranslate2 is measured where the environment has it.
+BENCH_SPEECH_FLAGS ?= --only planish,planish-int8,transformers
+
+.PHONY: bench-speech
+bench-speech: deps build $(EXPORTERS)/.installed ## measure transcription next to transformers on models of the sizes of Whisper (installs PyTorch)
+	$(EXPORTERS)/bin/python -W ignore tools/bench_speech.py $(PLANISH) $(TARGET_DIR)/bench-speech $(BENCH_SPEECH_FLAGS)
 
 .PHONY: test-ray
 test-ray: deps build $(RAY)/.installed ## run the scripts of docs/scale.md (Ray with two workers; Slurm's without Slurm), and compare with one run

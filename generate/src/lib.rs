@@ -27,6 +27,7 @@ mod prompt_file;
 mod reader;
 mod sample;
 mod single;
+mod speech;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -51,6 +52,10 @@ pub use model::{LanguageModel, Loading, Scores, check, load};
 pub use processors::{Processors, Sequence};
 pub use prompt_file::{FileLine, read_lines};
 pub use sample::{Sampling, likeliest};
+pub use speech::{
+    Segment, SpeechTask, SpokenWord, TEMPERATURES, Thresholds, TranscribeObserver, TranscribeOptions, Transcribed,
+    TranscriptFormat, transcribe,
+};
 pub use top_k::{Candidate, Row, top_k};
 
 /// What is searched for, and how.

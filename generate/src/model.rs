@@ -257,6 +257,14 @@ impl Logits {
         let scored = part.padded_logits().map_or(usize::MAX, |vocabulary| vocabulary.size);
         Ok(Self { name: part.given(OutputRole::Logits)?, scored })
     }
+
+    /// The scores of tokens for all columns of each row, out of the outputs of a run: [rows, columns, vocabulary]; and how many
+    /// columns there are.
+    pub(super) fn all_columns(&self, outputs: &mut Vec<(String, RuntimeValue)>) -> Result<(Vec<f32>, usize)> {
+        let (logits, vocabulary) = logits(outputs, self)?;
+        let columns = logits.shape()[1];
+        Ok((last_columns(&logits, columns, vocabulary)?, columns))
+    }
 }
 
 /// Whether a prompt has tokens, all of them in the vocabulary.

@@ -44,6 +44,8 @@ mod runtimes;
 mod signals;
 pub(crate) mod terminal;
 mod threads;
+mod transcribe;
+mod transcribe_settings;
 mod typed;
 mod verify;
 mod weights;
@@ -107,6 +109,7 @@ enum Command {
     Predict(predict::Arguments),
     Run(run::Arguments),
     Generate(generate::Arguments),
+    Transcribe(Box<transcribe::Arguments>),
     Bench(Box<bench::Arguments>),
     /// A process of `planish bench --set isolate`
     #[command(name = planish_measure::apart::WORKER, hide = true)]
@@ -182,6 +185,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Predict(arguments) => predict::run(arguments),
         Command::Run(arguments) => run::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
+        Command::Transcribe(arguments) => transcribe::run(*arguments),
         Command::Bench(arguments) => bench::run(*arguments),
         Command::BenchWorker => planish_measure::apart::serve(warn),
         Command::Profile(arguments) => profile::run(arguments),

@@ -98,6 +98,7 @@ mod small_int8;
 mod states;
 mod support;
 mod toy_backend;
+mod transcribe;
 mod triton;
 mod unbatched;
 mod unsupported_gpu;

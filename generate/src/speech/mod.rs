@@ -1,0 +1,187 @@
+//! Recordings written down: [`transcribe`] takes recordings and gives segments of text with their times.
+
+mod formats;
+mod languages;
+mod model;
+mod rules;
+mod segments;
+mod settings;
+mod source;
+mod transcriber;
+mod window;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use planish_artifact::Artifact;
+use planish_artifact::backend::{RuntimeSettings, lacks};
+use planish_data::tokenizer::TextTokenizer;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+pub use formats::TranscriptFormat;
+use model::SpeechModel;
+use settings::Settings;
+pub use settings::{SpeechTask, Thresholds};
+use source::Features;
+use transcriber::{Asked, Transcriber};
+
+/// The temperatures at which a window is decoded until its text is not doubtful.
+pub const TEMPERATURES: [f64; 6] = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
+
+/// A piece of what a recording says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Segment {
+    /// Its place among those of the recording.
+    pub id: usize,
+    /// The frame that its window begins at.
+    pub seek: usize,
+    /// Seconds from the beginning of the recording.
+    pub start: f64,
+    /// Seconds from the beginning of the recording.
+    pub end: f64,
+    /// Without timestamps.
+    pub text: String,
+    /// With timestamps.
+    pub tokens: Vec<i64>,
+    /// The temperature of its window; 0 is the likeliest tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// The mean log probability of the tokens of its window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub avg_logprob: Option<f64>,
+    /// How much longer the ids of its window are than what zlib makes of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compression_ratio: Option<f64>,
+    /// The probability that nobody speaks in its window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_speech_prob: Option<f64>,
+    /// Words with their times, where the model tells them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub words: Vec<SpokenWord>,
+}
+
+/// A word and when it is said.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SpokenWord {
+    /// The word.
+    pub word: String,
+    /// Seconds from the beginning of the recording.
+    pub start: f64,
+    /// Seconds from the beginning of the recording.
+    pub end: f64,
+}
+
+/// A recording that was written down.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Transcribed {
+    /// The code of the language that was spoken, where it is known.
+    pub language: Option<String>,
+    /// How long the recording is.
+    pub seconds: f64,
+}
+
+/// Is told what happens, by the numbers of recordings from 0 on. Recordings of a batch take turns.
+pub trait TranscribeObserver {
+    /// Something may be wrong.
+    fn warning(&self, text: &str);
+
+    /// A recording of so many seconds begins.
+    ///
+    /// # Errors
+    /// These end the transcription, as those of the others.
+    fn began(&self, recording: usize, seconds: f64) -> Result<()>;
+
+    /// A language was found, with its probability among those that the model knows.
+    ///
+    /// # Errors
+    /// As above.
+    fn detected(&self, recording: usize, language: &str, probability: f64) -> Result<()>;
+
+    /// A segment is done.
+    ///
+    /// # Errors
+    /// As above.
+    fn segment(&self, recording: usize, segment: &Segment) -> Result<()>;
+
+    /// So many seconds are done.
+    ///
+    /// # Errors
+    /// As above.
+    fn progress(&self, recording: usize, seconds: f64) -> Result<()>;
+
+    /// A recording is done.
+    ///
+    /// # Errors
+    /// As above.
+    fn ended(&self, recording: usize, transcribed: Transcribed) -> Result<()>;
+}
+
+/// How recordings are transcribed.
+#[derive(Clone, Debug)]
+pub struct TranscribeOptions {
+    /// The language that is spoken, by code or name; absent where the model finds it.
+    pub language: Option<String>,
+    /// What is written down; what generation_config.json says where absent.
+    pub task: Option<SpeechTask>,
+    /// The temperatures at which a doubtful window is decoded, one after the other.
+    pub temperatures: Vec<f64>,
+    /// Settings in the place of those of generation_config.json, by the same keys.
+    pub settings: Map<String, Value>,
+    /// How many recordings run side by side.
+    pub batch: usize,
+    /// Recording number n draws with the seed plus n, where temperatures are above 0.
+    pub seed: u64,
+    /// Threads of the runtime; 0 leaves the number to it.
+    pub threads: usize,
+    /// How runtimes are found.
+    pub runtime: RuntimeSettings,
+}
+
+impl Default for TranscribeOptions {
+    fn default() -> Self {
+        Self {
+            language: None,
+            task: None,
+            temperatures: TEMPERATURES.to_vec(),
+            settings: Map::new(),
+            batch: 1,
+            seed: 0,
+            threads: 0,
+            runtime: RuntimeSettings::default(),
+        }
+    }
+}
+
+/// Writes down what recordings say.
+///
+/// # Errors
+/// When the artifact does not transcribe, a recording cannot be read, a setting cannot be honoured, the runtime is unavailable or
+/// fails, and when the observer fails.
+pub fn transcribe(
+    artifact: &Artifact,
+    recordings: &[PathBuf],
+    options: &TranscribeOptions,
+    observer: &dyn TranscribeObserver,
+) -> Result<()> {
+    let runtime = artifact.runtime(&RuntimeSettings { fast_start: true, ..options.runtime.clone() });
+    if let Some(problem) = lacks(runtime.as_ref(), artifact.computes()) {
+        return Err(problem.into());
+    }
+    let settings = Settings::read(artifact, &options.settings)?;
+    if !settings.unknown.is_empty() {
+        observer.warning(&format!("unknown keys of generation_config.json: {}", settings.unknown.join(", ")));
+    }
+    let tokenizer = TextTokenizer::open(&artifact.folder)?;
+    let model = SpeechModel::load(artifact, runtime.as_ref(), options.threads)?;
+    let features = Features::read(&artifact.folder, model.window)?;
+    let mut transcriber = Transcriber { model, settings, tokenizer, observer };
+    let asked = Asked {
+        language: options.language.as_deref(),
+        task: options.task,
+        temperatures: &options.temperatures,
+        batch: options.batch,
+        seed: options.seed,
+    };
+    transcriber.run(recordings.len(), &mut |number| features.open(&recordings[number]), &asked)
+}

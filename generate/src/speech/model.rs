@@ -1,0 +1,159 @@
+//! Whisper on a runtime: the encoder of windows, and the decoder with its cache.
+
+use anyhow::{Context, Result, anyhow, bail};
+use planish_artifact::Artifact;
+use planish_eval::Tensor;
+use planish_ir::interface::CacheKind;
+use planish_ir::{DType, InputRole, OutputRole, PartRole};
+use planish_runtimes::{Runtime, RuntimeValue, Session};
+
+use crate::Loading;
+use crate::cache::Cache;
+use crate::model::{Logits, Parts, matrix, output};
+
+/// A model of an encoder of features and a decoder.
+pub(super) struct SpeechModel {
+    encoder: Box<dyn Session>,
+    /// The names of the features, and of what the encoder gives.
+    features: String,
+    states: String,
+    /// Bands and frames of a window.
+    pub(super) window: [usize; 2],
+    /// The type of the features.
+    dtype: DType,
+    first: Box<dyn Session>,
+    /// The names of the ids and of the encoder's states.
+    first_names: [String; 2],
+    next: Box<dyn Session>,
+    next_ids: String,
+    /// Of the text, and of the window.
+    caches: [Cache; 2],
+    logits: Logits,
+    /// Ids are from 0 to below this.
+    pub(super) vocabulary: usize,
+    /// The longest text, in tokens.
+    pub(super) longest: usize,
+}
+
+/// Scores of a run.
+pub(super) struct Columns {
+    values: Vec<f32>,
+    columns: usize,
+    vocabulary: usize,
+}
+
+impl Columns {
+    /// The scores of what follows a column of a row.
+    pub(super) fn at(&self, row: usize, column: usize) -> &[f32] {
+        &self.values[(row * self.columns + column) * self.vocabulary..][..self.vocabulary]
+    }
+
+    /// The same of the last column.
+    pub(super) fn last(&self, row: usize) -> &[f32] {
+        self.at(row, self.columns - 1)
+    }
+
+    /// How many columns there are.
+    pub(super) fn count(&self) -> usize {
+        self.columns
+    }
+}
+
+impl SpeechModel {
+    /// Loads an artifact.
+    ///
+    /// # Errors
+    /// When it is no such model, or the runtime does not load it.
+    pub(super) fn load(artifact: &Artifact, runtime: &dyn Runtime, threads: usize) -> Result<Self> {
+        let parts = Parts { artifact, runtime, loading: Loading::new(threads, true) };
+        let [encoder, first, next] =
+            [parts.part(PartRole::Encoder)?, parts.part(PartRole::FirstStep)?, parts.part(PartRole::NextStep)?];
+        let session = parts.session(encoder)?;
+        let features = encoder.named(InputRole::Features)?;
+        let port = session.inputs().iter().find(|port| port.name == features);
+        let port = port.ok_or_else(|| anyhow!("the encoder has no input `{features}`; compile the model again"))?;
+        let size = |axis: usize| {
+            let size = port.ty.shape.get(axis).and_then(|dim| dim.as_constant());
+            size.and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0)
+        };
+        let (Some(bands), Some(frames)) = (size(1), size(2)) else {
+            bail!("`{features}` is {}, and bands and frames of known numbers are expected", port.ty)
+        };
+        let dtype = port.ty.dtype;
+        let next_session = parts.session(next)?;
+        let cache = |cross: bool| {
+            let wanted = move |kind: CacheKind| (kind == CacheKind::Encoder) == cross;
+            Cache::new(next_session.inputs(), next, first, wanted)
+        };
+        let caches = [cache(false), cache(true)];
+        Ok(Self {
+            encoder: session,
+            features,
+            states: encoder.given(OutputRole::HiddenStates)?,
+            window: [bands, frames],
+            dtype,
+            first: parts.session(first)?,
+            first_names: [first.named(InputRole::DecoderTokenIds)?, first.named(InputRole::EncoderStates)?],
+            next: next_session,
+            next_ids: next.named(InputRole::DecoderTokenIds)?,
+            caches,
+            logits: Logits::of(first)?,
+            vocabulary: usize::try_from(parts.vocabulary(first)?)?,
+            longest: parts.longest(),
+        })
+    }
+
+    /// What the encoder makes of the features of windows, each [bands, frames].
+    ///
+    /// # Errors
+    /// When the runtime fails.
+    pub(super) fn encode(&mut self, windows: &[Vec<f32>]) -> Result<RuntimeValue> {
+        let [bands, frames] = self.window;
+        let shape = vec![windows.len(), bands, frames];
+        let features = match self.dtype {
+            DType::F32 => Tensor::new(shape, windows.concat()),
+            dtype => {
+                let numbers: Vec<f64> = windows.iter().flatten().map(|number| f64::from(*number)).collect();
+                Tensor::from_f64(dtype, shape, &numbers)
+            }
+        };
+        let features = features.context("windows differ in their sizes")?.into();
+        let mut outputs = self.encoder.run_values(&[(&self.features, &features)])?;
+        output(&mut outputs, &self.states)
+    }
+
+    /// Reads what texts begin with, a row each and all of one length, in the place of what was read before.
+    ///
+    /// # Errors
+    /// When the runtime fails.
+    pub(super) fn start(&mut self, states: &RuntimeValue, texts: &[Vec<i64>]) -> Result<Columns> {
+        let ids = matrix(texts.len(), texts.concat())?;
+        let [ids_name, states_name] = &self.first_names;
+        let mut outputs = self.first.run_values(&[(ids_name, &ids), (states_name, states)])?;
+        self.caches.iter_mut().try_for_each(|cache| cache.update(&mut outputs))?;
+        self.columns(&mut outputs)
+    }
+
+    /// Goes on with some of the rows, in this order, and reads a token in each.
+    ///
+    /// # Errors
+    /// When the runtime fails.
+    pub(super) fn step(&mut self, rows: Option<&[usize]>, ids: &[i64]) -> Result<Columns> {
+        if let Some(rows) = rows {
+            self.caches.iter_mut().try_for_each(|cache| cache.take_rows(rows))?;
+        }
+        let ids = matrix(ids.len(), ids.to_vec())?;
+        let [own, cross] = &mut self.caches;
+        let cached = own.inputs().chain(cross.inputs());
+        let inputs: Vec<(&str, &RuntimeValue)> =
+            std::iter::once((self.next_ids.as_str(), &ids)).chain(cached).collect();
+        let mut outputs = self.next.run_values(&inputs)?;
+        own.update(&mut outputs)?;
+        self.columns(&mut outputs)
+    }
+
+    fn columns(&self, outputs: &mut Vec<(String, RuntimeValue)>) -> Result<Columns> {
+        let (values, columns) = self.logits.all_columns(outputs)?;
+        Ok(Columns { values, columns, vocabulary: self.vocabulary })
+    }
+}

@@ -1,0 +1,113 @@
+//! `planish transcribe` on the model of fixtures/speech, whose transcription by the transformers library is stored.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::{planish, planish_compile, repository, scratch, text};
+
+/// Half seconds of noise, loud and quiet by turns, as fixtures/speech/make.py has them.
+fn write_noise(path: &Path, samples: usize) {
+    let mut state = 1_u32;
+    let mut data = Vec::new();
+    for n in 0..samples {
+        state = state.wrapping_mul(1_103_515_245).wrapping_add(12_345) % (1 << 31);
+        let sample = i16::try_from((state >> 16) & 0x3FFF).unwrap() - 8192;
+        // Python rounds quotients down.
+        let sample = if n / 8000 % 2 == 0 { sample } else { sample.div_euclid(64) };
+        data.extend(sample.to_le_bytes());
+    }
+    let size = u32::try_from(data.len()).unwrap();
+    let mut wav = Vec::new();
+    wav.extend(b"RIFF");
+    wav.extend((36 + size).to_le_bytes());
+    wav.extend(b"WAVEfmt ");
+    wav.extend(16_u32.to_le_bytes());
+    wav.extend([1_u16, 1].iter().flat_map(|number| number.to_le_bytes()));
+    wav.extend([16_000_u32, 32_000].iter().flat_map(|number| number.to_le_bytes()));
+    wav.extend([2_u16, 16].iter().flat_map(|number| number.to_le_bytes()));
+    wav.extend(b"data");
+    wav.extend(size.to_le_bytes());
+    wav.extend(data);
+    fs::write(path, wav).unwrap();
+}
+
+fn expected() -> Value {
+    let path = repository().join("fixtures/speech/expected.json");
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// The options of what is asked for.
+fn asked(expected: &Value) -> Vec<String> {
+    let mut words = vec!["--temperature".to_owned(), "0".to_owned()];
+    for (key, value) in expected["asked"].as_object().unwrap() {
+        words.extend([format!("--{key}"), value.as_str().unwrap().to_owned()]);
+    }
+    for key in ["logprob_threshold", "no_speech_threshold", "compression_ratio_threshold"] {
+        let value = expected["thresholds"].get(key).map_or("none".to_owned(), Value::to_string);
+        words.extend(["--set".to_owned(), format!("{key}={value}")]);
+    }
+    words.extend(["--set".to_owned(), format!("condition_on_prev_tokens={}", expected["condition_on_prev_tokens"])]);
+    words
+}
+
+/// The tokens and times of segments, in milliseconds.
+fn segments(of: &Value) -> Vec<(Value, i64, i64)> {
+    let time = |segment: &Value, key: &str| (segment[key].as_f64().unwrap() * 1000.0).round() as i64;
+    let segments = of["segments"].as_array().unwrap();
+    segments.iter().map(|segment| (segment["tokens"].clone(), time(segment, "start"), time(segment, "end"))).collect()
+}
+
+#[test]
+fn windows_are_those_of_the_transformers_library() {
+    let folder = scratch();
+    let (out, recording) = (folder.path().join("out"), folder.path().join("noise.wav"));
+    planish_compile(&repository().join("fixtures/speech"), &out, &["--target", "ort", "--verify"]).succeeds();
+    write_noise(&recording, 5 * 16_000);
+    let expected = expected();
+    let options = asked(&expected);
+    let words = |more: &[&str]| {
+        let all = ["transcribe", text(&out), text(&recording)].into_iter().map(str::to_owned);
+        all.chain(options.clone()).chain(more.iter().map(|word| (*word).to_owned())).collect::<Vec<_>>()
+    };
+    let done = planish(words(&["--json"])).exits(0, &[]);
+    let found: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(segments(&found["recordings"][0]), segments(&expected));
+    assert_eq!(found["recordings"][0]["language"], "haw");
+    assert_eq!(found["audio_seconds"], 5.0);
+
+    // Two recordings side by side are what they are alone.
+    let copy = folder.path().join("copy.wav");
+    fs::copy(&recording, &copy).unwrap();
+    let subtitles = folder.path().join("subtitles");
+    planish(words(&[text(&copy), "--batch", "2", "-o", text(&subtitles), "--format", "txt,srt,vtt,json"]))
+        .exits(0, &["s of sound in", "times real time"]);
+    for name in ["noise", "copy"] {
+        let read = |ending: &str| fs::read_to_string(subtitles.join(format!("{name}.{ending}"))).unwrap();
+        let json: Value = serde_json::from_str(&read("json")).unwrap();
+        assert_eq!(segments(&json), segments(&expected), "{name}");
+        assert!(read("srt").starts_with("1\n00:00:0") && read("vtt").starts_with("WEBVTT\n\n00:00:0"), "{name}");
+        assert!(!read("txt").is_empty() && !read("txt").contains("<|"), "{name}");
+    }
+    assert_eq!(fs::read_dir(&subtitles).unwrap().count(), 8);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let folder = scratch();
+    let (out, recording) = (folder.path().join("out"), folder.path().join("noise.wav"));
+    planish_compile(&repository().join("fixtures/speech"), &out, &["--target", "ort"]).succeeds();
+    write_noise(&recording, 1600);
+    let refused = |more: &[&str], code: i32, says: &[&str]| {
+        let words = ["transcribe", text(&out)].into_iter().chain(more.iter().copied());
+        planish(words).exits(code, says);
+    };
+    let recording = text(&recording);
+    refused(&[recording, "--language", "klingon"], 1, &["klingon", "no language of Whisper"]);
+    refused(&[recording, "--language", "spanish"], 1, &["<|es|>", "the model knows de, en, fr, haw"]);
+    refused(&[recording, "--format", "srt,vtt"], 2, &["standard output takes one", "-o"]);
+    refused(&[recording, recording, "-o", text(&folder.path().join("texts"))], 2, &["would both be written"]);
+    refused(&[recording, "--set", "logprob_threshold=low"], 2, &["logprob_threshold"]);
+    refused(&[text(&folder.path().join("none.wav"))], 1, &["none.wav"]);
+}
