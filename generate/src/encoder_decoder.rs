@@ -128,10 +128,7 @@ impl EncoderDecoder {
             );
         }
         let start_token = start_token(parts.artifact, parts.loading.decoder_start_token)?;
-        let beginning = match Sight::of(parts.artifact)? {
-            Sight::Blind | Sight::Places => Beginning::Start,
-            Sight::Encoder(beginning) => beginning,
-        };
+        let beginning = Sight::of(parts.artifact)?.beginning();
         let folder = parts.artifact.folder.display();
         let [encoder, decoder] = [parts.part(PartRole::Encoder)?, parts.part(PartRole::FirstStep)?];
         let reads_prompts = beginning == Beginning::Start;

@@ -47,6 +47,13 @@ impl Beginning {
     }
 }
 
+/// Whether prompts are tokens that the first part reads; the encoder of other models reads images or sound.
+#[must_use]
+pub fn reads_prompts(artifact: &Artifact) -> bool {
+    let encoder = artifact.manifest.parts.iter().find(|part| part.role == PartRole::Encoder);
+    encoder.is_none_or(|encoder| reads(encoder, InputRole::TokenIds))
+}
+
 fn reads(part: &PartManifest, role: InputRole) -> bool {
     part.inputs.iter().any(|input| input.role == role)
 }
@@ -69,6 +76,14 @@ impl Sight {
             bail!("the encoder reads `{}`, and `generate` gives texts and images", inputs.join("`, `"));
         }
         Ok(Self::Encoder(if is_donut(&artifact.folder)? { Beginning::PromptAlone } else { Beginning::Prompt }))
+    }
+
+    /// What the text of an encoder-decoder begins with.
+    pub(super) fn beginning(self) -> Beginning {
+        match self {
+            Self::Blind | Self::Places => Beginning::Start,
+            Self::Encoder(beginning) => beginning,
+        }
     }
 
     /// Refuses a prompt with another number of images than the model reads.

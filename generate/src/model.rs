@@ -16,7 +16,7 @@ use super::Search;
 use super::cache::Cache;
 use super::decoder::{self, Decoder};
 use super::encoder_decoder::{self, EncoderDecoder, READS_NO_AHEAD};
-use super::images::{Beginning, Sight};
+use super::images::Sight;
 use super::lookup::{self, LOOKUP};
 
 /// A model on a runtime that scores which token comes next: rows of tokens, each with the keys and
@@ -154,11 +154,8 @@ pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>], s
             );
         }
     }
-    let beginning = match (kind, Sight::of(artifact)?) {
-        (Kind::Decoder, _) => None,
-        (Kind::EncoderDecoder, Sight::Blind | Sight::Places) => Some(Beginning::Start),
-        (Kind::EncoderDecoder, Sight::Encoder(beginning)) => Some(beginning),
-    };
+    let sight = Sight::of(artifact)?;
+    let beginning = matches!(kind, Kind::EncoderDecoder).then(|| sight.beginning());
     // Loading says where there is none.
     let start = encoder_decoder::start_token(artifact, None).unwrap_or(-1);
     let (vocabulary, longest) = (prompt_vocabulary(artifact)?, longest(artifact));

@@ -6,9 +6,9 @@ use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use planish_artifact::backend::RuntimeSettings;
-use planish_generate::{LanguageModel, Loading, load, prompt_vocabulary};
+use planish_generate::{LanguageModel, Loading, load, prompt_vocabulary, reads_prompts};
 use planish_ir::Graph;
 use planish_models::Loaded;
 use planish_runtimes::Runtime;
@@ -92,6 +92,12 @@ impl Contestant {
         options: &BenchOptions,
     ) -> Result<Self> {
         let (artifact, loading) = (&entrant.artifact, Loading::new(options.threads, caching));
+        if !reads_prompts(artifact) {
+            bail!(
+                "the workload generate gives prompts of tokens, and the encoder of {} reads something else; take --workload encode",
+                artifact.folder.display()
+            );
+        }
         let vocabulary = prompt_vocabulary(artifact)?;
         if options.isolate {
             let start = Start::language_model(artifact, runtime, loading, &artifact.settings(settings));
