@@ -288,6 +288,10 @@ bench-speech: deps build $(EXPORTERS)/.installed ## measure transcription next t
 test-ray: deps build $(RAY)/.installed ## run the scripts of docs/scale.md (Ray with two workers; Slurm's without Slurm), and compare with one run
 	$(RAY)/bin/python tests/compat/check_scale.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt
 
+.PHONY: compat-sounds
+compat-sounds: deps build $(EXPORTERS)/.installed ## hold what becomes of recordings against transformers; needs ffmpeg and espeak-ng (installs PyTorch)
+	$(EXPORTERS)/bin/python tests/compat/check_sounds.py $(PLANISH)
+
 $(COMPAT)/.installed: tests/compat/requirements.txt
 $(COMPAT_1_31)/.installed: tests/compat/requirements-1.31.txt
 $(OPTIMUM)/.installed: tests/compat/requirements-optimum.txt

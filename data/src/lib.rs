@@ -1,5 +1,5 @@
 //! Data sets that a model is run on, as a stream of batches of its inputs: texts, which the
-//! checkpoint's tokenizer reads, pictures, which its image processor reads, or tensors by the names of the inputs.
+//! checkpoint's tokenizer reads, pictures and recordings, which its processor reads, or tensors by the names of the inputs.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read what they wrote"))]
@@ -40,12 +40,13 @@ pub use batches::Shard;
 pub use batches::{Batch, Batches, RowInfo};
 pub use compared::ComparedTexts;
 pub use described::described;
-pub use pictures::{NamedInputs, PictureInputs, picture_inputs};
-use pictures::{PictureFiles, PictureSource, Pictures, has_pictures_of_any_size, no_texts, takes_pictures};
+use pictures::{MediaInputs, Medium, PictureFiles, PictureSource, Pictures, no_texts};
+pub use pictures::{NamedInputs, PictureInputs, SoundInputs, media_inputs};
 pub use pieces::Span;
 pub use planish_pictures::{
     FILES as PICTURE_SETTINGS, Filter, InGraph, Processor, ResizedTo, fit as fit_pictures, is_picture,
 };
+pub use planish_sounds::is_recording;
 use tensors::TensorFiles;
 pub use tensors::{is_tensors, read_inputs};
 use texts::FIELD;
@@ -195,7 +196,7 @@ impl From<&Manifest> for TextModel {
 /// # Errors
 /// When a folder cannot be read, or has both pictures and folders of pictures.
 pub fn is_of_pictures(path: &Path) -> Result<bool> {
-    Ok(PictureFiles::find(path, 1)?.is_some())
+    Ok(PictureFiles::find(path, 1)?.is_some_and(|files| files.medium == Medium::Pictures))
 }
 
 /// Whether texts of a file, by its ending, are members or columns with a name.
@@ -239,8 +240,7 @@ impl Dataset {
     /// given that such a file has no use for.
     pub fn open(path: &Path, options: &DataOptions) -> Result<Self> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
-        let pictures = PictureFiles::find(path, options.samples.get())?;
-        if let Some(pictures) = pictures {
+        if let Some(pictures) = PictureFiles::find(path, options.samples.get())? {
             return Self::of_pictures(path, pictures, options);
         }
         let tensors = is_tensors(path);
@@ -277,10 +277,10 @@ impl Dataset {
             ),
             None => bail!(
                 "{} is not a data set: expected .txt (a text a line), .jsonl (an object a line), .csv or .parquet (texts \
-                 in a column), .npz or .safetensors (tensors by the names of inputs), a picture ({}), or a folder of tensors or \
-                 pictures",
+                 in a column), .npz or .safetensors (tensors by the names of inputs), a picture or a recording ({}), or a folder of \
+                 tensors, pictures or recordings",
                 path.display(),
-                pictures::endings()
+                pictures::endings().join(", ")
             ),
         };
         Ok(Self { path: path.to_owned(), split, content })
@@ -298,14 +298,15 @@ impl Dataset {
         options: &DataOptions,
     ) -> Result<Batches<'a>> {
         let wanted = chain.inputs();
-        let pictures = |source, files| -> Result<Reader<'a>> {
-            let inputs = PictureInputs::new(&wanted, folder).with_context(|| self.unusable())?;
+        let pictures = |source, files: Option<(&PictureFiles, Split)>| -> Result<Reader<'a>> {
+            let given = files.map(|(files, _)| files.medium);
+            let inputs = MediaInputs::new(&wanted, folder, given).with_context(|| self.unusable())?;
             Ok(Reader::Pictures(Box::new(Pictures::new(source, files, inputs, options))))
         };
         let reader = match &self.content {
             Content::Pictures(files) => pictures(PictureSource::of(files, self.split), Some((files, self.split)))?,
-            Content::Texts(file) if takes_pictures(&wanted) => {
-                no_texts(&self.path, options)?;
+            Content::Texts(file) if let Some(medium) = Medium::taken(&wanted) => {
+                no_texts(&self.path, medium, options)?;
                 pictures(PictureSource::List(file.texts()?), None)?
             }
             Content::Texts(file) => {
@@ -315,11 +316,15 @@ impl Dataset {
             Content::Tensors(files) => self.tensors(files, &wanted, options)?,
         };
         // Without a mask, padding would be text.
-        let one = matches!(&reader, Reader::Texts(_, tokens) if !tokens.masked());
+        let one = match &reader {
+            Reader::Texts(_, tokens) => !tokens.masked(),
+            Reader::Pictures(pictures) => pictures.inputs().takes_one(),
+            Reader::Rows(_) | Reader::Files(_) => false,
+        };
         let batch = options.batch.map(NonZeroUsize::get).or(fixed_batch(&wanted));
         let batch = match reader {
             Reader::Files(_) => 1,
-            _ => batch.unwrap_or(if one || has_pictures_of_any_size(&wanted) { 1 } else { BATCH }),
+            _ => batch.unwrap_or(if one { 1 } else { BATCH }),
         };
         let longest = model.max_positions.filter(|_| !options.is_windowed);
         Ok(Batches::new(self, reader, (wanted, chain, longest), batch, options))

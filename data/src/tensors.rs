@@ -20,7 +20,7 @@ const MOST_BYTES: u64 = 4 << 30;
 const ENDINGS: [&str; 2] = ["npz", "safetensors"];
 
 /// What an error says of a folder without them.
-const NO_FILES: &str = "contains no .npz or .safetensors file, and no picture";
+const NO_FILES: &str = "contains no .npz or .safetensors file, no picture and no recording";
 
 /// A tensor as a file has it.
 pub(super) struct Stored {
@@ -78,7 +78,8 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     if files.is_empty() {
-        bail!("the folder {} {NO_FILES} ({})", path.display(), endings());
+        let [pictures, recordings] = endings();
+        bail!("the folder {} {NO_FILES} ({pictures}, {recordings})", path.display());
     }
     files.sort_unstable();
     Ok(files)

@@ -50,7 +50,8 @@ pub(super) struct Arguments {
     /// The calibration data: texts in a .txt file (one text per line), a .jsonl file (one object per line), a .csv
     /// file (with a header) or a .parquet file, or tensors in an .npz or a .safetensors file (the first axis counts
     /// the samples, or the file is one sample: see above), or in a folder of these; or a picture, a folder of pictures, or a
-    /// folder of such folders, of which each has the same share of --samples
+    /// folder of such folders, of which each has the same share of --samples;
+    /// or recordings in the same way
     #[arg(long, value_name = "PATH", required_unless_present = "merge")]
     data: Option<PathBuf>,
     /// The member of each object of a .jsonl file, or the column of a .csv or .parquet file, that is the text

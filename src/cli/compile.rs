@@ -102,7 +102,7 @@ pub(super) struct Arguments {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Precision")]
 struct CalibrationArguments {
-    /// Texts (.txt, .jsonl, .csv, .parquet), tensors (.npz, .safetensors, a folder of them), pictures (a file or a folder), or a table of `planish calibrate`. With
+    /// Texts (.txt, .jsonl, .csv, .parquet), tensors (.npz, .safetensors, a folder of them), pictures or recordings (a file or a folder), or a table of `planish calibrate`. With
     /// --fp16 or --bf16 it says what stays float32
     #[arg(long, value_name = "DATA_OR_TABLE")]
     calibrate: Option<PathBuf>,

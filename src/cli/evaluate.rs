@@ -37,11 +37,12 @@ use super::{RunOn, note, print, print_json, warn};
 /// Encoder-decoders: the same figures without perplexity. Each side takes what its own parts gave before. decoder_model
 /// takes the first half of the decoder's tokens, and decoder_with_past_model the rest.
 ///
-/// Pictures in folders that are named after classes of image-classification (in id2label of config.json) have these as labels.
+/// Pictures and recordings in folders that are named after classes (in id2label of config.json) have these as labels.
 ///
 /// With --label the figures of accuracy are there too: accuracy and the mean F1 of the classes; for words the F1 of
 /// entities, as seqeval counts them; for scores and for pairs of embedded texts the rank correlation by Spearman; where a query
-/// has several documents, NDCG and the mean reciprocal rank of the first 10. A share has its 95 % interval, by Wilson. A model with a
+/// has several documents, NDCG and the mean reciprocal rank of the first 10; for models that write down what recordings say (CTC) the
+/// word error rate. A share has its 95 % interval, by Wilson. A model with a
 /// single logit is compared by the values and the ranks of its scores.
 ///
 /// For every model the report has the relative error (Euclidean norm of the error over the norm of the source's output) and

@@ -17,7 +17,7 @@ use super::terminal::{bars, print_lines, progress};
 use super::threads::ThreadArguments;
 use super::{RunOn, Usage, note, overwrites, print_json, warn};
 
-/// Run an artifact on texts or pictures and write what it predicts: embeddings, labels, scores, answers
+/// Run an artifact on texts, pictures or recordings and write what it predicts: embeddings, labels, scores, answers
 ///
 /// `planish embed` is the same command: an embedding is what a model for embeddings predicts. The tokenizer.json of the
 /// artifact turns texts into token ids. Predictions are in the order of the texts, one for each text, also for blank ones.
@@ -48,12 +48,15 @@ use super::{RunOn, Usage, note, overwrites, print_json, warn};
 /// image-segmentation: objects with the id, label, score and number of their pixels; `minimum` and
 /// `maximum` of depth-estimation: the depths of the picture's pixels. preprocessor_config.json of the artifact says how pictures become inputs. `id` is the path of the picture below the
 /// folder.
+///
+/// Recordings (.wav, .flac, .mp3, .ogg, .m4a, .aac): `label`, `score` and `scores` of audio-classification, and `embedding`.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The artifact's folder
     artifact: PathBuf,
     /// Texts: a text a line of .txt, a member of an object a line of .jsonl, or a column of .csv or .parquet. Or a picture, a
-    /// folder of pictures, a folder of folders of pictures, or a list of their paths in a file as of texts
+    /// folder of pictures, a folder of folders of pictures, or a list of their paths in a file as of texts; or
+    /// recordings in the same way
     #[arg(long, value_name = "PATH")]
     data: PathBuf,
     /// The file to write: .jsonl; for embeddings also .npy (float32 [texts, features]), .safetensors (the same, as `embeddings`)
@@ -175,11 +178,10 @@ fn named_labels(given: &str) -> Result<Vec<String>> {
 
 /// One line about the run.
 fn summary(predicted: &Predicted) -> String {
-    let Predicted { texts, tokens, seconds, texts_per_second, .. } = predicted;
-    let (one, rate) = if predicted.max_length.is_some() { ("text", "texts/s") } else { ("picture", "pictures/s") };
+    let Predicted { texts, tokens, seconds, texts_per_second, sample: one, .. } = predicted;
     let plural = if *texts == 1 { "" } else { "s" };
     let tokens = predicted.max_length.map(|_| format!(", {} tokens", count_text(*tokens))).unwrap_or_default();
-    format!("{texts} {one}{plural}{tokens} in {seconds:.2} s: {texts_per_second:.1} {rate}")
+    format!("{texts} {one}{plural}{tokens} in {seconds:.2} s: {texts_per_second:.1} {one}s/s")
 }
 
 /// Messages and progress for a person; of the progress in a pipe one line after each long silence.

@@ -6,15 +6,15 @@ use anyhow::{Context, Result};
 use planish_artifact::chain::Chain;
 use planish_artifact::{Artifact, RunOptions};
 use planish_data::inputs::tensor_file;
-use planish_data::{is_picture, picture_inputs, read_inputs};
+use planish_data::{is_picture, is_recording, media_inputs, read_inputs};
 use planish_eval::Tensor;
 
 use super::threads::ThreadArguments;
 use super::{RunOn, Usage, note, overwrites, print, terminal};
 
-/// Run an artifact on inputs from a file of tensors, or on pictures
+/// Run an artifact on inputs from a file of tensors, or on pictures or recordings
 ///
-/// Pictures become the inputs that preprocessor_config.json of the artifact says. Those of a folder are the rows of one batch, in
+/// Pictures and recordings become the inputs that preprocessor_config.json of the artifact says. Those of a folder are the rows of one batch, in
 /// the order of their names.
 ///
 /// If the file lacks an input, planish fills it in as for a prompt without padding, where that is possible: the
@@ -28,8 +28,8 @@ use super::{RunOn, Usage, note, overwrites, print, terminal};
 pub(super) struct Arguments {
     /// The artifact's folder
     artifact: PathBuf,
-    /// The file with the inputs (.safetensors or .npz), under the names of the model's inputs; or a picture, or a folder of
-    /// pictures
+    /// The file with the inputs (.safetensors or .npz), under the names of the model's inputs; or a picture or a
+    /// recording, or a folder of these
     #[arg(long, value_name = "PATH")]
     inputs: PathBuf,
     /// The safetensors file to write the outputs to [default: print the type, the shape and the range of each
@@ -58,9 +58,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let artifact = Artifact::open(&arguments.artifact)?;
     let (threads, settings) = arguments.threads.settle(&arguments.run_on);
     let options = RunOptions { part: arguments.part, threads, settings };
-    let inputs = match is_picture(&arguments.inputs) || arguments.inputs.is_dir() {
+    let path = arguments.inputs.as_path();
+    let inputs = match is_picture(path) || is_recording(path) || path.is_dir() {
         true => {
-            let read = picture_inputs(&arguments.inputs, &Chain::of(&artifact.manifest.parts), &artifact.folder);
+            let read = media_inputs(&arguments.inputs, &Chain::of(&artifact.manifest.parts), &artifact.folder);
             let (inputs, names) = read.with_context(|| format!("cannot run on {}", arguments.inputs.display()))?;
             note(&format!("rows of the batch: {}", names.join(", ")));
             inputs

@@ -95,6 +95,7 @@ mod seeing;
 mod sentence;
 mod signals;
 mod small_int8;
+mod sounds;
 mod states;
 mod support;
 mod toy_backend;

@@ -118,7 +118,7 @@ fn what_cannot_be_read_is_one_error() {
     copy("rgb.png", &data);
     fs::create_dir(&empty).unwrap();
     let predict = |data: &Path| planish(["predict", text(&out), "--data", text(data)]);
-    predict(&empty).exits(1, &["contains no .npz or .safetensors file, and no picture (.png"]);
+    predict(&empty).exits(1, &["contains no .npz or .safetensors file, no picture and no recording (.png"]);
     let settings = out.join("preprocessor_config.json");
     let other = r#"{"image_processor_type": "ViTImageProcessor", "size": {"height": 20, "width": 20}}"#;
     fs::write(&settings, other).unwrap();

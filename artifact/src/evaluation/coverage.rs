@@ -15,6 +15,8 @@ pub enum Unit {
     Documents,
     /// A picture, which has no characters.
     Pictures,
+    /// A recording, which has none either.
+    Recordings,
 }
 
 /// How much of a data set of texts was run.
@@ -96,17 +98,18 @@ impl fmt::Display for Coverage {
             Unit::Lines => "text",
             Unit::Documents => "document",
             Unit::Pictures => "picture",
+            Unit::Recordings => "recording",
         };
         let more = if self.has_more { "more than " } else { "" };
         let (read, all) = (counted(self.texts, unit), self.all_characters());
         write!(f, "read: {read}")?;
-        if self.unit != Unit::Pictures {
+        if matches!(self.unit, Unit::Lines | Unit::Documents) {
             write!(f, ", {} of {more}{all} characters", self.characters)?;
         }
         let left = |left: Left, why: &str| {
             let count = left.texts;
             (count > 0).then(|| match self.unit {
-                Unit::Pictures => format!("{} {why}", counted(count, "picture")),
+                Unit::Pictures | Unit::Recordings => format!("{} {why}", counted(count, unit)),
                 Unit::Lines | Unit::Documents => {
                     format!("{} characters of {} {why}", left.characters, counted(count, "text"))
                 }

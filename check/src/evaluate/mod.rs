@@ -16,7 +16,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use labels::{Classes, Labelled, may_have_several};
+use labels::{Classes, Labelled, Transcripts, may_have_several};
 use planish_artifact::backend::RuntimeSettings;
 use planish_artifact::chain::Chain;
 use planish_artifact::evaluation::{Evaluation, Pooling, Requirements, Unit};
@@ -169,7 +169,8 @@ pub fn evaluate_compiled(
     let dataset = Dataset::open(data, &data_options)?;
     let mut batches = dataset.batches(&chain, loaded, &folder, &data_options)?;
     let classes = Classes::read(&folder)?;
-    let of_folders = loaded.task == Some(Task::ImageClassification) && by_folders(&dataset, &classes, observer);
+    let has_folders = matches!(loaded.task, Some(Task::ImageClassification | Task::AudioClassification));
+    let of_folders = has_folders && by_folders(&dataset, &classes, observer);
     let has_labels = options.data.label.is_some() || of_folders;
     let measured = Measured {
         task: loaded.task,
@@ -185,7 +186,10 @@ pub fn evaluate_compiled(
     if measured.has_labels {
         Labelled::check(loaded.task, artifact.manifest.parts.len() == 1)?;
     }
-    let labelled = Labelled::new(if has_labels { classes } else { Classes::default() }, has_labels);
+    let mut labelled = Labelled::new(if has_labels { classes } else { Classes::default() }, has_labels);
+    if has_labels && loaded.task == Some(Task::AutomaticSpeechRecognition) {
+        labelled.transcripts = Some(Transcripts::open(&folder)?);
+    }
 
     let names = TextNames::of(&chain);
     let outputs = artifact.manifest.parts.iter().flat_map(|part| part.outputs.iter().map(|output| output.role));
@@ -234,14 +238,14 @@ pub fn evaluate_compiled(
     Ok(Evaluation { read, ..tally.report((described(data)?, options.data.split), samples, tokens, runs_on.name()) })
 }
 
-/// Whether the names of the folders that pictures are in are labels: one of them is a class.
+/// Whether the names of the folders that pictures or recordings are in are labels: one of them is a class.
 fn by_folders(dataset: &Dataset, classes: &Classes, observer: &dyn EvaluationObserver) -> bool {
     let folders = dataset.folders();
     let Some(first) = folders.first() else { return false };
     let are_labels = folders.iter().any(|folder| classes.has(folder));
     if !are_labels {
         observer.note(&format!(
-            "the folders of the pictures, such as `{first}`, are not named after classes in id2label of config.json; there are no \
+            "the folders of the data, such as `{first}`, are not named after classes in id2label of config.json; there are no \
              figures of labels"
         ));
     }

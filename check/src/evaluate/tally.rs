@@ -244,6 +244,17 @@ impl Tally {
         if !self.measured.has_labels {
             return Ok(());
         }
+        if let Some(transcripts) = &mut self.labelled.transcripts {
+            let mut frames: Vec<[Vec<i64>; 2]> = vec![Default::default(); run.rows.len()];
+            pair.for_each_distribution(|row, wanted, given| {
+                if let Some(of_row) = frames.get_mut(row) {
+                    for (ids, logits) in of_row.iter_mut().zip([wanted, given]) {
+                        ids.push(i64::try_from(top(logits)).unwrap_or(i64::MAX));
+                    }
+                }
+            });
+            return run.rows.iter().zip(&frames).try_for_each(|(row, frames)| transcripts.add(row, frames));
+        }
         let mut tokens: Vec<Vec<[Vec<f32>; 2]>> = vec![Vec::new(); run.rows.len()];
         pair.for_each_distribution(|row, wanted, given| {
             if let Some(of_row) = tokens.get_mut(row) {

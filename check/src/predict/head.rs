@@ -381,8 +381,11 @@ fn pooled(
         Pooling::Max => "the largest of each feature over its tokens",
     };
     let of = |role: InputRole| artifact.manifest.parts.iter().any(|part| part.input_of(role).is_some());
-    let is_of_pictures = of(InputRole::Pixels) || of(InputRole::Image);
-    let whole = if is_of_pictures { "picture" } else { "text" };
+    let whole = match () {
+        () if of(InputRole::Pixels) || of(InputRole::Image) => "picture",
+        () if of(InputRole::Waveform) || of(InputRole::Features) => "recording",
+        () => "text",
+    };
     let scaled = if settings.normalizes { ", scaled to length 1" } else { "" };
     warn(&format!(
         "{folder} gives vectors of tokens, and no embedding of a {whole}: it is {how} here{scaled}, computed outside of the graph"

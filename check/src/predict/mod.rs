@@ -1,4 +1,4 @@
-//! Predictions: texts or pictures go in, and what the task of an artifact makes of them comes out, in their order.
+//! Predictions: texts, pictures or recordings go in, and what the task of an artifact makes of them comes out, in their order.
 //!
 //! Memory is bounded by a few chunks of texts and what is predicted of one chunk.
 
@@ -129,15 +129,18 @@ pub struct Predicted {
     pub prediction: &'static str,
     /// The runtime.
     pub runtime: &'static str,
-    /// The number of texts, pairs or pictures.
+    /// What a sample is, in words.
+    #[serde(skip)]
+    pub sample: &'static str,
+    /// The number of texts, pairs, pictures or recordings.
     pub texts: u64,
-    /// The number of their tokens; 0 of pictures.
+    /// The number of their tokens; 0 of pictures and recordings.
     pub tokens: u64,
     /// The same with padding.
     pub padded_tokens: u64,
-    /// How many texts were longer than `max_length`, and cut.
+    /// How many texts were longer than `max_length`, or recordings than the input, and cut.
     pub cut: u64,
-    /// The most tokens of a text; absent where the data is pictures.
+    /// The most tokens of a text; absent where the data is pictures or recordings.
     pub max_length: Option<usize>,
     /// The time from the first text that was read to the last prediction that was written; loading the model is before.
     pub seconds: f64,
@@ -175,17 +178,17 @@ pub fn predict(
             "--field {field} names the texts of pairs, and an embedding is of one text; name one of them"
         )));
     }
-    let is_of_pictures = Chain::of(&artifact.manifest.parts)
-        .inputs()
-        .iter()
-        .any(|(_, of)| matches!(of.role, InputRole::Pixels | InputRole::Image));
+    let chain = Chain::of(&artifact.manifest.parts);
+    let takes = |roles: [InputRole; 2]| chain.inputs().iter().any(|(_, of)| roles.contains(&of.role));
+    let pictures = takes([InputRole::Pixels, InputRole::Image]).then_some("picture");
+    let other = pictures.or(takes([InputRole::Waveform, InputRole::Features]).then_some("recording"));
     let of_texts = [("--batch-tokens", options.batch_tokens.is_some()), ("--prompt-name", options.prompt.is_some())];
-    if let Some((option, _)) = of_texts.iter().find(|(_, is_given)| *is_given && is_of_pictures) {
-        bail!(Unfit(format!("{option} is for texts, and {} takes pictures", artifact.folder.display())));
+    if let Some(((option, _), other)) = of_texts.iter().find(|(_, is_given)| *is_given).zip(other) {
+        bail!(Unfit(format!("{option} is for texts, and {} takes {other}s", artifact.folder.display())));
     }
     refuse_of_pictures(&head, options, artifact)?;
     let prompt = match (&options.prompt, head.takes_prompt()) {
-        _ if is_of_pictures => String::new(),
+        _ if other.is_some() => String::new(),
         (name, true) => settings.prompt(name.as_deref()).map_err(unfit)?.to_owned(),
         (None, false) => String::new(),
         (Some(name), false) => bail!(Unfit(format!(
@@ -206,7 +209,6 @@ pub fn predict(
     };
     let dataset = Dataset::open(data, &data_options)?;
     let runs_on = runtime(artifact, &options.settings, &mut |text| observer.note(text));
-    let chain = Chain::of(&artifact.manifest.parts);
     let beside = match options.labels.is_empty() {
         true => Vec::new(),
         false => labels::inputs(artifact, &chain, options).context("the labels cannot become texts")?,
@@ -255,9 +257,12 @@ pub fn predict(
     let Run { sink, figures, .. } = run;
     sink.finish()?;
     let seconds = start.elapsed().as_secs_f64();
-    if let Some(longest) = chunks.longest().filter(|_| figures.cut > 0) {
-        let cut = figures.cut;
-        observer.note(&format!("{cut} of {} texts had more than {longest} tokens, and were cut", figures.texts));
+    let (cut, all) = (figures.cut, figures.texts);
+    if cut > 0 {
+        observer.note(&match chunks.longest() {
+            Some(longest) => format!("{cut} of {all} texts had more than {longest} tokens, and were cut"),
+            None => format!("{cut} of {all} recordings are longer than the input of the model, and were cut"),
+        });
     }
     Ok(Predicted {
         artifact: artifact.folder.clone(),
@@ -265,6 +270,7 @@ pub fn predict(
         output: file,
         prediction: head.name(),
         runtime: runs_on.name(),
+        sample: other.unwrap_or("text"),
         texts: figures.texts,
         tokens: figures.tokens,
         padded_tokens: figures.padded,

@@ -12,7 +12,7 @@ use planish_artifact::manifest::Input;
 use planish_eval::Tensor;
 use serde_json::Value;
 
-use super::pictures::{no_texts, takes_pictures};
+use super::pictures::{Medium, no_texts};
 use super::pieces::Span;
 use super::texts::Text;
 use super::tokenizer::TextTokenizer;
@@ -23,20 +23,20 @@ use texts::TextChunks;
 
 pub use texts::ChunkOptions;
 
-/// A text or a picture that was read.
+/// A text, a picture or a recording that was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadSample {
     /// What its record is called.
     pub id: Option<Value>,
     /// Which document of its record it is, from 0 on; absent where a record is one text.
     pub document: Option<usize>,
-    /// The number of its tokens; 0 of a picture.
+    /// The number of its tokens; 0 of a picture or a recording.
     pub tokens: usize,
     /// Whether it was longer, and cut.
     pub is_cut: bool,
     /// What is kept of it.
     pub kept: Option<KeptText>,
-    /// The picture that it is; absent of a text.
+    /// The picture that it is; absent of a text or a recording.
     pub picture: Option<ReadPicture>,
 }
 
@@ -85,8 +85,9 @@ pub struct Chunk {
 }
 
 impl ReadSample {
-    fn of_picture(id: Value, picture: ReadPicture) -> Self {
-        Self { id: Some(id), document: None, tokens: 0, is_cut: false, kept: None, picture: Some(picture) }
+    /// Without a picture it is a recording.
+    fn of_file(id: Value, is_cut: bool, picture: Option<ReadPicture>) -> Self {
+        Self { id: Some(id), document: None, tokens: 0, is_cut, kept: None, picture }
     }
 }
 
@@ -115,11 +116,11 @@ impl Dataset {
         let wanted: Vec<(Cow<'_, str>, &Input)> = chain.inputs();
         let of = match &self.content {
             Content::Tensors(_) => bail!(
-                "{} contains tensors, and predictions are of texts (.txt, .jsonl, .csv or .parquet) or pictures; `planish run` \
+                "{} contains tensors, and predictions are of texts (.txt, .jsonl, .csv or .parquet), pictures or recordings; `planish run` \
                  takes tensors",
                 self.path.display()
             ),
-            Content::Texts(file) if !takes_pictures(&wanted) => {
+            Content::Texts(file) if Medium::taken(&wanted).is_none() => {
                 let tokens = Tokens::new(&wanted, model, folder, options).with_context(|| self.unusable())?;
                 Of::Texts(Box::new(TextChunks::new(file, chain, (tokens, model.longest), own)?))
             }
@@ -127,7 +128,9 @@ impl Dataset {
                 let from = match content {
                     Content::Pictures(files) => From::Files(files),
                     Content::Texts(file) => {
-                        no_texts(&self.path, options)?;
+                        if let Some(medium) = Medium::taken(&wanted) {
+                            no_texts(&self.path, medium, options)?;
+                        }
                         From::List(file)
                     }
                     Content::Tensors(_) => bail!("tensors are no pictures"),

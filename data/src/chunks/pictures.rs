@@ -1,4 +1,4 @@
-//! Pictures in the order of their names, some at a time, for predictions. No more than a chunk is in memory.
+//! Pictures and recordings in the order of their names, some at a time, for predictions. No more than a chunk is in memory.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use planish_artifact::chain::Chain;
 use rayon::ThreadPoolBuilder;
 
 use super::{Chunk, ChunkOptions, ReadPicture, ReadSample, SampleBatch};
-use crate::pictures::{PictureFiles, PictureInputs, PictureSource, Pictures, Read};
+use crate::pictures::{MediaInputs, Medium, PictureFiles, PictureSource, Pictures, Prepared, Read};
 use crate::texts::TextFile;
 use crate::{DataOptions, fixed_batch};
 
@@ -33,6 +33,13 @@ pub(super) enum From<'a> {
     List(&'a TextFile),
 }
 
+impl From<'_> {
+    /// What the files are; not known of a list.
+    fn medium(&self) -> Option<Medium> {
+        if let Self::Files(files) = self { Some(files.medium) } else { None }
+    }
+}
+
 impl<'a> PictureChunks<'a> {
     pub(super) fn new(
         from: From<'a>,
@@ -41,7 +48,7 @@ impl<'a> PictureChunks<'a> {
         options: &DataOptions,
         own: ChunkOptions,
     ) -> Result<Self> {
-        PictureInputs::new(&chain.inputs(), folder)?;
+        MediaInputs::new(&chain.inputs(), folder, from.medium())?;
         Ok(Self { from, chain, folder: folder.to_owned(), options: options.clone(), own })
     }
 
@@ -50,13 +57,13 @@ impl<'a> PictureChunks<'a> {
     /// # Errors
     /// When a picture cannot be read, or is not what the model takes.
     pub(super) fn read(&self, take: &mut dyn FnMut(Chunk) -> bool) -> Result<()> {
-        let inputs = PictureInputs::new(&self.chain.inputs(), &self.folder)?;
+        let inputs = MediaInputs::new(&self.chain.inputs(), &self.folder, self.from.medium())?;
         let (source, files) = match self.from {
             From::Files(files) => (PictureSource::of(files, self.options.split), Some((files, self.options.split))),
             From::List(file) => (PictureSource::List(file.texts()?), None),
         };
         let pool = ThreadPoolBuilder::new().num_threads(self.own.threads.get()).build();
-        let pool = pool.context("cannot start the threads that read pictures")?;
+        let pool = pool.context("cannot start the threads that read files")?;
         let mut pictures = Pictures::new(source, files, inputs, &self.options).by(pool);
         let fixed = fixed_batch(&self.chain.inputs());
         let rows = fixed.unwrap_or(if self.own.one_picture { 1 } else { BATCH }).max(1);
@@ -67,7 +74,8 @@ impl<'a> PictureChunks<'a> {
             if count == 0 {
                 return Ok(());
             }
-            let place = || format!("cannot run on pictures {} to {}", first + 1, first + count);
+            let place =
+                || format!("cannot run on {} {} to {}", pictures.inputs().medium().plural(), first + 1, first + count);
             if !take(self.chunk(&pictures, first, read, rows, fixed.is_some()).with_context(place)?) {
                 return Ok(());
             }
@@ -75,17 +83,23 @@ impl<'a> PictureChunks<'a> {
         }
     }
 
-    /// Pictures next to each other that have one size are run together.
+    /// Pictures next to each other that have one size are run together, and recordings that may fill each other up.
     fn chunk(&self, of: &Pictures<'_>, first: usize, read: Vec<Read>, rows: usize, is_fixed: bool) -> Result<Chunk> {
         let sample = |(picture, named): &Read| {
             let file = &named.file;
-            let read = ReadPicture { path: file.path.clone(), name: file.name.clone(), size: picture.original() };
-            ReadSample::of_picture(named.id.clone(), read)
+            let (is_cut, read) = match picture {
+                Prepared::Picture(picture) => {
+                    let size = picture.original();
+                    (false, Some(ReadPicture { path: file.path.clone(), name: file.name.clone(), size }))
+                }
+                Prepared::Recording(recording) => (recording.is_cut, None),
+            };
+            ReadSample::of_file(named.id.clone(), is_cut, read)
         };
         let samples = read.iter().map(sample).collect();
         let mut batches = Vec::new();
         let mut at = 0;
-        for same in read.chunk_by(|(one, _), (other, _)| one.size() == other.size()) {
+        for same in read.chunk_by(|(one, _), (other, _)| of.inputs().fit_together(one, other)) {
             for batch in same.chunks(rows) {
                 let mut pictures: Vec<_> = batch.iter().map(|(picture, _)| picture.clone()).collect();
                 // A model of a fixed number of rows runs the last picture of a smaller batch again.

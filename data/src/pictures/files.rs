@@ -1,12 +1,13 @@
-//! Files of pictures: one, those of a folder, or those of the folders in it.
+//! Files of pictures or of recordings: one, those of a folder, or those of the folders in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use planish_pictures::{ENDINGS, is_picture};
 
-/// A file of a picture.
+use super::Medium;
+
+/// A file of a picture or of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PictureFile {
     /// The file.
@@ -17,38 +18,40 @@ pub(crate) struct PictureFile {
     pub(crate) label: Option<String>,
 }
 
-/// Files of pictures, in the order of their names.
+/// Files of one medium, in the order of their names.
 pub(crate) struct PictureFiles {
     /// Those that are taken.
     pub(crate) files: Vec<PictureFile>,
     /// How many there are.
     pub(crate) all: usize,
+    pub(crate) medium: Medium,
 }
 
 impl PictureFiles {
-    /// The file that is named, or those of a folder: the pictures in it, or in the folders in it. Of more than `most` pictures in
-    /// several folders each has the same share, as far as it has so many. `None` where a folder has none.
+    /// The file that is named, or those of a folder: the pictures or recordings in it, or in the folders in it. Of more than `most`
+    /// in several folders each has the same share, as far as it has so many. `None` where a folder has none.
     ///
     /// # Errors
-    /// When a folder cannot be read, or has both pictures and folders of pictures.
+    /// When a folder cannot be read, has both pictures and recordings, or has files and folders of files.
     pub(crate) fn find(path: &Path, most: usize) -> Result<Option<Self>> {
         if !path.is_dir() {
             let file = PictureFile { path: path.to_owned(), name: name_of(path), label: None };
-            return Ok(is_picture(path).then(|| Self { files: vec![file], all: 1 }));
+            return Ok(Medium::of(path).map(|medium| Self { files: vec![file], all: 1, medium }));
         }
         let (folders, own): (Vec<PathBuf>, Vec<PathBuf>) = entries(path)?.into_iter().partition(|entry| entry.is_dir());
-        let own: Vec<PictureFile> = pictures(own, None).collect();
+        let own: Vec<PictureFile> = media(own, None).collect();
         let mut groups = Vec::new();
         for folder in folders {
             let label = name_of(&folder);
-            let group: Vec<PictureFile> = pictures(entries(&folder)?, Some(&label)).collect();
+            let group: Vec<PictureFile> = media(entries(&folder)?, Some(&label)).collect();
             if !group.is_empty() {
                 groups.push(group);
             }
         }
         if let (Some(own), Some(inner)) = (own.first(), groups.first().and_then(|group| group.first())) {
+            let what = Medium::of(&own.path).map_or("files", Medium::plural);
             bail!(
-                "{} has pictures ({}) and folders of pictures ({}); give a folder of one of both",
+                "{} has {what} ({}) and folders of {what} ({}); give a folder of one of both",
                 path.display(),
                 own.name,
                 inner.name
@@ -58,7 +61,12 @@ impl PictureFiles {
             groups.push(own);
         }
         let all = groups.iter().map(Vec::len).sum();
-        Ok((all > 0).then(|| Self { files: shared(groups, most), all }))
+        let mut every = groups.iter().flatten().filter_map(|file| Some((Medium::of(&file.path)?, &file.name)));
+        let Some((medium, first)) = every.next() else { return Ok(None) };
+        if let Some((_, other)) = every.find(|(other, _)| *other != medium) {
+            bail!("{} has pictures and recordings ({first} and {other}); give a folder of one of both", path.display());
+        }
+        Ok(Some(Self { files: shared(groups, most), all, medium }))
     }
 
     /// The names of the inner folders, each once.
@@ -67,11 +75,6 @@ impl PictureFiles {
         labels.dedup();
         labels
     }
-}
-
-/// The endings of pictures, for messages.
-pub(crate) fn endings() -> String {
-    ENDINGS.map(|ending| format!(".{ending}")).join(", ")
 }
 
 /// The first pictures of each group, the same number of each as far as it has so many.
@@ -106,8 +109,8 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-fn pictures(files: Vec<PathBuf>, label: Option<&str>) -> impl Iterator<Item = PictureFile> {
-    files.into_iter().filter(|file| is_picture(file)).map(move |path| {
+fn media(files: Vec<PathBuf>, label: Option<&str>) -> impl Iterator<Item = PictureFile> {
+    files.into_iter().filter(|file| Medium::of(file).is_some()).map(move |path| {
         let own = name_of(&path);
         let name = label.map_or_else(|| own.clone(), |label| format!("{label}/{own}"));
         PictureFile { path, name, label: label.map(str::to_owned) }
@@ -145,5 +148,19 @@ mod tests {
         fs::write(folder.path().join("0.gif"), "").unwrap();
         let error = PictureFiles::find(folder.path(), 9).err().unwrap().to_string();
         assert!(error.contains("has pictures (0.gif) and folders of pictures (a/9.webp)"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_has_one_medium() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["2.WAV", "1.mp3", "note.txt"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let found = PictureFiles::find(folder.path(), 9).unwrap().unwrap();
+        assert_eq!((found.medium, found.all), (Medium::Recordings, 2));
+        assert_eq!(names(folder.path(), 1), ["1.mp3"]);
+        fs::write(folder.path().join("0.gif"), "").unwrap();
+        let error = PictureFiles::find(folder.path(), 9).err().unwrap().to_string();
+        assert!(error.contains("has pictures and recordings (0.gif and 1.mp3)"), "{error}");
     }
 }

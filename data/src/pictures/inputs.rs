@@ -24,20 +24,22 @@ pub struct PictureInputs {
 }
 
 /// An input of a model.
-struct Port {
-    name: String,
-    dtype: DType,
-    input: Input,
+pub(super) struct Port {
+    pub(super) name: String,
+    pub(super) dtype: DType,
+    pub(super) input: Input,
 }
 
-/// Whether a model takes pictures.
-pub(crate) fn takes_pictures(wanted: &[(Cow<'_, str>, &Input)]) -> bool {
-    wanted.iter().any(|(_, input)| matches!(input.role, InputRole::Pixels | InputRole::Image))
-}
-
-/// Whether a model processes pictures itself, which may have any size.
-pub(crate) fn has_pictures_of_any_size(wanted: &[(Cow<'_, str>, &Input)]) -> bool {
-    wanted.iter().any(|(_, input)| input.role == InputRole::Image)
+impl Port {
+    /// The input of a role, if the model has one.
+    ///
+    /// # Errors
+    /// When its type is not known.
+    pub(super) fn find(wanted: &[(Cow<'_, str>, &Input)], role: InputRole) -> Result<Option<Self>> {
+        let Some((name, input)) = wanted.iter().find(|(_, input)| input.role == role) else { return Ok(None) };
+        let Some(dtype) = input.value.dtype() else { bail!("the input `{name}` is {}", input.value.ty) };
+        Ok(Some(Self { name: name.clone().into_owned(), dtype, input: (*input).clone() }))
+    }
 }
 
 impl PictureInputs {
@@ -46,14 +48,7 @@ impl PictureInputs {
     /// # Errors
     /// When the model takes no pictures, or the settings are missing or not supported.
     pub fn new(wanted: &[(Cow<'_, str>, &Input)], folder: &Path) -> Result<Self> {
-        let port = |role: InputRole| {
-            let found = wanted.iter().find(|(_, input)| input.role == role);
-            let port = |(name, input): &(Cow<'_, str>, &Input)| {
-                let Some(dtype) = input.value.dtype() else { bail!("the input `{name}` is {}", input.value.ty) };
-                Ok(Port { name: name.clone().into_owned(), dtype, input: (*input).clone() })
-            };
-            found.map(port).transpose()
-        };
+        let port = |role: InputRole| Port::find(wanted, role);
         if let Some(pixels) = port(InputRole::Image)? {
             let (processor, folder) = (Processor::of_levels(), folder.to_owned());
             return Ok(Self { processor, folder, pixels, mask: None, grid: None });
@@ -81,6 +76,11 @@ impl PictureInputs {
         };
         let (mask, grid) = (port(InputRole::PixelMask)?, port(InputRole::PatchGrid)?);
         Ok(Self { processor, folder, pixels, mask, grid })
+    }
+
+    /// Whether the model processes pictures itself, which may have any size.
+    pub(crate) fn is_of_any_size(&self) -> bool {
+        self.pixels.input.role == InputRole::Image
     }
 
     /// A file as the numbers of a picture.

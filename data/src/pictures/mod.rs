@@ -1,17 +1,18 @@
-//! Pictures: files that are named, or found in folders, as samples.
+//! Pictures and recordings: files that are named, or found in folders, as samples.
 
 mod dataset;
 mod files;
 mod inputs;
+mod medium;
+mod sounds;
 
 use std::path::Path;
 
 use anyhow::{Context, Error, Result, bail};
 use planish_artifact::chain::Chain;
-use planish_artifact::evaluation::{Coverage, Unit};
+use planish_artifact::evaluation::Coverage;
 use planish_artifact::split::Split;
 use planish_eval::Tensor;
-use planish_pictures::Prepared;
 use rayon::ThreadPool;
 use rayon::prelude::*;
 use serde_json::Value;
@@ -19,11 +20,12 @@ use serde_json::Value;
 use super::texts::{Label, Text, Texts};
 use super::{DataOptions, OptionNames};
 pub(crate) use dataset::no_texts;
-pub(crate) use files::{PictureFile, PictureFiles, endings};
+pub(crate) use files::{PictureFile, PictureFiles};
 pub use inputs::PictureInputs;
-pub(crate) use inputs::{has_pictures_of_any_size, takes_pictures};
+pub(crate) use medium::{MediaInputs, Medium, Prepared, endings};
+pub use sounds::SoundInputs;
 
-/// A picture that is to be read.
+/// A picture or a recording that is to be read.
 pub(crate) struct Named {
     pub(crate) file: PictureFile,
     pub(crate) label: Option<Label>,
@@ -62,11 +64,11 @@ impl<'a> PictureSource<'a> {
                     let list = texts.path().display();
                     let Text::One(name) = sample.text else {
                         bail!(
-                            "a record of {list} has two texts, and a picture is one file; name one member with --field"
+                            "a record of {list} has two texts, and a picture or recording is one file; name one member with --field"
                         )
                     };
                     if name.trim().is_empty() {
-                        bail!("a record of {list} has no path of a picture; remove it");
+                        bail!("a record of {list} has no path of a file; remove it");
                     }
                     let file = PictureFile { path: folder.join(name.trim()), name, label: None };
                     let id = sample.id.unwrap_or_else(|| file.name.clone().into());
@@ -81,7 +83,7 @@ impl<'a> PictureSource<'a> {
 /// Pictures as they are read, with what becomes of damaged ones.
 pub(crate) struct Pictures<'a> {
     source: PictureSource<'a>,
-    inputs: PictureInputs,
+    inputs: MediaInputs,
     coverage: Coverage,
     skips: bool,
     names: OptionNames,
@@ -96,11 +98,11 @@ impl<'a> Pictures<'a> {
     pub(crate) fn new(
         source: PictureSource<'a>,
         files: Option<(&PictureFiles, Split)>,
-        inputs: PictureInputs,
+        inputs: MediaInputs,
         options: &DataOptions,
     ) -> Self {
-        let mut coverage = Coverage::new(Unit::Pictures);
-        if let Some((PictureFiles { files, all }, split)) = files {
+        let mut coverage = Coverage::new(inputs.medium().unit());
+        if let Some((PictureFiles { files, all, .. }, split)) = files {
             coverage.behind_samples.texts = (all - files.len()) as u64;
             coverage.of_split.texts = (0..files.len()).filter(|at| !split.has(*at)).count() as u64;
         }
@@ -113,7 +115,7 @@ impl<'a> Pictures<'a> {
     }
 
     /// What makes inputs of them.
-    pub(crate) fn inputs(&self) -> &PictureInputs {
+    pub(crate) fn inputs(&self) -> &MediaInputs {
         &self.inputs
     }
 
@@ -144,21 +146,22 @@ impl<'a> Pictures<'a> {
         }
         self.coverage.texts += all.len() as u64;
         if self.coverage.texts == 0 && self.coverage.bad > 0 {
-            bail!("no picture can be read: all of the {} are bad", self.coverage.bad);
+            let one = self.inputs.medium().singular();
+            bail!("no {one} can be read: all of the {} are bad", self.coverage.bad);
         }
         Ok(all)
     }
 
     fn bad(&self, error: Error) -> Error {
         let remedy = match self.names.skip_bad {
-            Some(option) => format!("{option} leaves such pictures out"),
+            Some(option) => format!("{option} leaves such {} out", self.inputs.medium().plural()),
             None => "replace it, or leave it out".to_owned(),
         };
         let of_list = match &self.source {
             PictureSource::List(texts) => format!(" of the list {}", texts.path().display()),
             PictureSource::Files(_) => String::new(),
         };
-        error.context(format!("a picture{of_list} cannot be read; {remedy}"))
+        error.context(format!("a {}{of_list} cannot be read; {remedy}", self.inputs.medium().singular()))
     }
 
     /// How many pictures, and records of a list, were left out so far.
@@ -179,17 +182,20 @@ impl<'a> Pictures<'a> {
     }
 }
 
-/// The inputs of one run by their names, and the names of the pictures that they are of.
+/// The inputs of one run by their names, and the names of the pictures or recordings that they are of.
 pub type NamedInputs = (Vec<(String, Tensor)>, Vec<String>);
 
-/// All pictures of a file or a folder as the inputs of one run, in the order of their names, with these names.
+/// All pictures or recordings of a file or a folder as the inputs of one run, in the order of their names, with these names.
 ///
 /// # Errors
 /// When there is none, one cannot be read, or they are not what the model takes.
-pub fn picture_inputs(path: &Path, chain: &Chain<'_>, folder: &Path) -> Result<NamedInputs> {
+pub fn media_inputs(path: &Path, chain: &Chain<'_>, folder: &Path) -> Result<NamedInputs> {
     let files = PictureFiles::find(path, usize::MAX)?;
-    let files = files.with_context(|| format!("{} has no picture ({})", path.display(), endings()))?;
-    let inputs = PictureInputs::new(&chain.inputs(), folder)?;
+    let files = files.with_context(|| {
+        let [pictures, recordings] = endings();
+        format!("{} has no picture ({pictures}) and no recording ({recordings})", path.display())
+    })?;
+    let inputs = MediaInputs::new(&chain.inputs(), folder, Some(files.medium))?;
     let options = DataOptions { names: OptionNames::NONE, ..DataOptions::default() };
     let mut pictures =
         Pictures::new(PictureSource::of(&files, Split::All), Some((&files, Split::All)), inputs, &options);

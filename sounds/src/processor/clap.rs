@@ -81,7 +81,14 @@ impl Clap {
             (true, true) => self.fused(&self.decibels(samples)?, all, places),
         };
         // A batch of one fused recording is always said to be longer.
-        Ok(Prepared { values, length: places, places, is_longer: is_longer || self.is_fused, seconds: 0.0 })
+        Ok(Prepared {
+            values,
+            length: places,
+            places,
+            is_longer: is_longer || self.is_fused,
+            is_cut: is_longer && !self.is_fused,
+            seconds: 0.0,
+        })
     }
 
     /// Samples that are repeated or filled up to the length of an input.

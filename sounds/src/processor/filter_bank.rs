@@ -85,7 +85,14 @@ impl FilterBank {
                     }
                 }
                 let values = energies.into_iter().map(|energy| energy as f32).collect();
-                Ok(Prepared { values, length: all.min(frames), places: frames, is_longer: all > frames, seconds: 0.0 })
+                Ok(Prepared {
+                    values,
+                    length: all.min(frames),
+                    places: frames,
+                    is_longer: false,
+                    is_cut: all > frames,
+                    seconds: 0.0,
+                })
             }
             Form::Joined { stride } => {
                 let scaled: Vec<f32> = samples.iter().map(|sample| sample * 32_768.0).collect();
@@ -95,7 +102,7 @@ impl FilterBank {
                 let values = energies.into_iter().map(|energy| energy as f32).collect();
                 // A place is read if its second frame is there; frames are filled up to an even number.
                 let (length, places) = ((all - 1).div_ceil(stride), all.next_multiple_of(2) / stride);
-                Ok(Prepared { values, length, places, is_longer: false, seconds: 0.0 })
+                Ok(Prepared { values, length, places, is_longer: false, is_cut: false, seconds: 0.0 })
             }
         }
     }

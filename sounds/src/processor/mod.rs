@@ -54,8 +54,10 @@ pub struct Prepared {
     length: usize,
     /// How many rows of the input it has, the ones that are masked included.
     places: usize,
-    /// Whether the recording is longer than the input.
-    pub is_longer: bool,
+    /// Whether the recording is longer than the input, as ClapFeatureExtractor says it.
+    is_longer: bool,
+    /// Whether the end of the recording is not in the input.
+    pub is_cut: bool,
     /// How many seconds of it were read.
     pub seconds: f64,
 }
@@ -73,6 +75,14 @@ pub struct Sounds {
     pub mask_shape: [usize; 2],
     /// Which recordings are longer than the input, as ClapFeatureExtractor says it: [recordings].
     pub is_longer: Vec<bool>,
+}
+
+impl Prepared {
+    /// How many samples or frames it has.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.places
+    }
 }
 
 impl Processor {
@@ -174,7 +184,8 @@ impl Processor {
             values: mel.compute(&window)?,
             length: read.min(places),
             places,
-            is_longer: samples.len() > length,
+            is_longer: false,
+            is_cut: samples.len() > length,
             seconds: 0.0,
         })
     }

@@ -79,6 +79,6 @@ impl Parakeet {
             }
         }
         let values = energies.into_iter().map(|energy| energy as f32).collect();
-        Ok(Prepared { values, length, places: length + 1, is_longer: false, seconds: 0.0 })
+        Ok(Prepared { values, length, places: length + 1, is_longer: false, is_cut: false, seconds: 0.0 })
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Waveform {
 impl Waveform {
     pub(super) fn prepare(self, samples: &[f32]) -> Prepared {
         let length = samples.len();
-        Prepared { values: samples.to_vec(), length, places: length, is_longer: false, seconds: 0.0 }
+        Prepared { values: samples.to_vec(), length, places: length, is_longer: false, is_cut: false, seconds: 0.0 }
     }
 
     /// Normalizes a row, of which so many places are samples.

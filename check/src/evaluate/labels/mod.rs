@@ -1,6 +1,7 @@
 //! Labels: how right a model is, before and after it was compiled.
 
 mod metrics;
+mod transcripts;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,6 +14,7 @@ use planish_models::Task;
 use serde_json::Value;
 
 use self::metrics::{accuracy, entity_f1, macro_f1, ndcg, reciprocal_rank, spearman};
+pub(super) use self::transcripts::Transcripts;
 use super::metrics::top;
 
 /// A figure of a ranking, by the relevance of its documents and their scores.
@@ -107,10 +109,12 @@ fn score(label: &Label) -> Result<f64> {
 }
 
 /// Predictions and labels that were seen. The reference's are first, then the artifact's.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Labelled {
     classes: Classes,
     is_asked: bool,
+    /// Of a model that writes down what is said.
+    pub(super) transcripts: Option<Transcripts>,
     /// The labels of texts, and what was predicted.
     labels: Vec<usize>,
     predicted: [Vec<usize>; 2],
@@ -144,10 +148,15 @@ impl Labelled {
                     | Task::TextClassification
                     | Task::TokenClassification
                     | Task::ImageClassification
+                    | Task::AudioClassification
+                    | Task::AutomaticSpeechRecognition
             )
         );
         if !has || !is_single {
-            bail!("--label is for classification, for embeddings of pairs of texts, and for scores; leave it out");
+            bail!(
+                "--label is for classification, for embeddings of pairs of texts, for scores, and for transcripts by models of one \
+                 part; leave it out"
+            );
         }
         Ok(())
     }
@@ -225,6 +234,7 @@ impl Labelled {
             let [artifact, reference] = [artifact, reference].map(|f1| 100.0 * f1);
             figures.push(LabelFigure { metric, artifact, reference, interval: None, count });
         }
+        figures.extend(self.transcripts.as_ref().and_then(Transcripts::figure));
         self.add_scores(&mut figures);
         (figures, self.scores())
     }

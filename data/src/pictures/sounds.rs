@@ -1,0 +1,135 @@
+//! Recordings as inputs of a model: what its preprocessor_config.json says is computed of each.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use planish_artifact::manifest::Input;
+use planish_eval::Tensor;
+use planish_ir::{DType, InputRole};
+use planish_sounds::{FILES, Prepared, Processor, Sounds};
+
+use crate::inputs::Sampling;
+use crate::listed;
+
+use super::inputs::Port;
+
+/// What makes inputs of recordings.
+pub struct SoundInputs {
+    processor: Processor,
+    /// The folder of the processor's settings.
+    folder: PathBuf,
+    values: Port,
+    mask: Option<Port>,
+}
+
+impl SoundInputs {
+    /// For a model that takes these inputs; `folder` has the settings of its processor.
+    ///
+    /// # Errors
+    /// When the model takes no recordings, or the settings are missing, not supported or of other inputs.
+    pub fn new(wanted: &[(Cow<'_, str>, &Input)], folder: &Path) -> Result<Self> {
+        let found = [InputRole::Waveform, InputRole::Features].map(|role| Port::find(wanted, role));
+        let [waveform, features] = found;
+        let Some(values) = waveform?.or(features?) else {
+            if wanted.iter().any(|(_, input)| input.role.is_token_ids()) {
+                bail!("the model takes texts, and no recordings; give a .txt, .jsonl, .csv or .parquet file");
+            }
+            bail!(
+                "the model takes no recording: its inputs are {}; give them as .npz or .safetensors, {}",
+                listed(wanted),
+                Sampling::of(wanted).advice()
+            );
+        };
+        let [first, second] = FILES;
+        let Some(processor) = Processor::open(folder)? else {
+            bail!(
+                "{} has no {first} (or {second}), which says how recordings become `{name}`; copy it from the model's page, or give \
+                 `{name}` as .npz or .safetensors",
+                folder.display(),
+                name = values.name
+            );
+        };
+        // Inputs of graphs of ONNX have their role by a name that some features have too.
+        let is_waveform = values.input.value.dims().len() == 2;
+        if processor.gives_waveforms() != is_waveform {
+            let what = if processor.gives_waveforms() { "samples" } else { "features" };
+            bail!(
+                "{} makes {what} of recordings, and `{}` is {}; take the file from the model's page",
+                folder.join(first).display(),
+                values.name,
+                values.input.value.ty
+            );
+        }
+        // Beside token ids a mask is that of the tokens.
+        let has_tokens = wanted.iter().any(|(_, input)| input.role == InputRole::TokenIds);
+        let mask = match Port::find(wanted, InputRole::EncoderMask)? {
+            None if !has_tokens => Port::find(wanted, InputRole::Mask)?,
+            mask => mask,
+        };
+        Ok(Self { processor, folder: folder.to_owned(), values, mask })
+    }
+
+    /// A file as the numbers of a recording.
+    ///
+    /// # Errors
+    /// When it cannot be read, is damaged, or cannot be processed.
+    pub fn read(&self, path: &Path) -> Result<Prepared> {
+        Ok(self.processor.read(path)?)
+    }
+
+    /// Recordings as inputs, a row each.
+    ///
+    /// # Errors
+    /// When they are not what the model takes.
+    pub fn inputs(&self, recordings: &[Prepared]) -> Result<Vec<(String, Tensor)>> {
+        let Sounds { values, shape, mask, mask_shape, .. } =
+            self.processor.batch(recordings).map_err(anyhow::Error::msg)?;
+        self.check(&shape)?;
+        let tensor = |port: &Port, tensor: Option<Tensor>| {
+            let tensor = tensor.with_context(|| format!("recordings cannot become `{}`, {}", port.name, port.dtype))?;
+            Ok::<_, anyhow::Error>((port.name.clone(), tensor))
+        };
+        let values = match self.values.dtype {
+            DType::F32 => Tensor::new(shape, values),
+            dtype if dtype.is_float() => {
+                Tensor::from_f64(dtype, shape, &values.iter().map(|value| f64::from(*value)).collect::<Vec<_>>())
+            }
+            other => {
+                let name = &self.values.name;
+                bail!("recordings become floats, and `{name}` is {other}; give it as .npz or .safetensors")
+            }
+        };
+        let mut inputs = vec![tensor(&self.values, values)?];
+        if let Some(port) = &self.mask {
+            let numbers: Vec<f64> = mask.iter().map(|place| *place as f64).collect();
+            inputs.push(tensor(port, Tensor::from_f64(port.dtype, mask_shape.to_vec(), &numbers))?);
+        }
+        Ok(inputs)
+    }
+
+    /// Whether recordings of other lengths cannot be in one batch without a change of their outputs: the model would read what fills
+    /// them up.
+    pub(crate) fn needs_one_length(&self) -> bool {
+        self.mask.is_none() && self.processor.pads_to_longest()
+    }
+
+    /// Checks what a recording became; the number of rows is checked with all inputs.
+    fn check(&self, shape: &[usize]) -> Result<()> {
+        let dims = self.values.input.value.dims();
+        let is_same = |(dim, size): (&planish_ir::Dim, &usize)| {
+            dim.as_constant().is_none_or(|fixed| usize::try_from(fixed) == Ok(*size))
+        };
+        if dims.len() == shape.len() && dims.iter().zip(shape).skip(1).all(is_same) {
+            return Ok(());
+        }
+        let [file, _] = FILES.map(|file| self.folder.join(file));
+        bail!(
+            "a recording becomes {:?} by {}, and `{}` is {}; the settings are of another model",
+            &shape[1..],
+            file.display(),
+            self.values.name,
+            self.values.input.value.ty
+        )
+    }
+}
