@@ -48,6 +48,7 @@ def recordings(folder):
                 file.setframerate(rate)
                 file.writeframes(samples.tobytes())
         ending, codec = ways[number % len(ways)]
+        channels = 1 if codec == "pcm_alaw" else channels
         path = folder / f"{number:02}.{ending}"
         to = ["-ac", str(channels), "-ar", str(rate), "-c:a", codec, str(path)]
         subprocess.run(["ffmpeg", "-v", "error", "-y", "-i", str(source), *to], check=True)
