@@ -36,7 +36,6 @@ use planish_data::sentence::{PromptError, SentenceSettings};
 use planish_data::tokenizer::TextTokenizer;
 use planish_data::vectors::VectorForm;
 use planish_data::{DataOptions, Dataset, IdField, OptionNames, count};
-use planish_ir::InputRole;
 use planish_runtimes::{RuntimeValue, Session, SessionOptions};
 use serde::Serialize;
 
@@ -179,12 +178,9 @@ pub fn predict(
         )));
     }
     let chain = Chain::of(&artifact.manifest.parts);
-    let takes = |roles: [InputRole; 2]| chain.inputs().iter().any(|(_, of)| roles.contains(&of.role));
-    let pictures = takes([InputRole::Pixels, InputRole::Image]).then_some("picture");
-    let other = pictures.or(takes([InputRole::Waveform, InputRole::Features]).then_some("recording"));
-    let of_texts = [("--batch-tokens", options.batch_tokens.is_some()), ("--prompt-name", options.prompt.is_some())];
-    if let Some(((option, _), other)) = of_texts.iter().find(|(_, is_given)| *is_given).zip(other) {
-        bail!(Unfit(format!("{option} is for texts, and {} takes {other}s", artifact.folder.display())));
+    let other = tower::sample(&chain);
+    if let Some(other) = other {
+        tower::refuse_of_texts(options, other, artifact)?;
     }
     refuse_of_pictures(&head, options, artifact)?;
     let prompt = match (&options.prompt, head.takes_prompt()) {
@@ -257,12 +253,10 @@ pub fn predict(
     let Run { sink, figures, .. } = run;
     sink.finish()?;
     let seconds = start.elapsed().as_secs_f64();
-    let (cut, all) = (figures.cut, figures.texts);
-    if cut > 0 {
-        observer.note(&match chunks.longest() {
-            Some(longest) => format!("{cut} of {all} texts had more than {longest} tokens, and were cut"),
-            None => format!("{cut} of {all} recordings are longer than the input of the model, and were cut"),
-        });
+    if figures.cut > 0 {
+        let longest = chunks.longest().map(|longest| format!("texts had more than {longest} tokens"));
+        let longer = longest.unwrap_or_else(|| "recordings are longer than the input of the model".to_owned());
+        observer.note(&format!("{} of {} {longer}, and were cut", figures.cut, figures.texts));
     }
     Ok(Predicted {
         artifact: artifact.folder.clone(),

@@ -1,11 +1,14 @@
-//! Which tower of a model of images and texts predicts.
+//! Which tower of a model of images and texts predicts, and of what.
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use planish_artifact::Artifact;
+use planish_artifact::chain::Chain;
 use planish_data::is_of_pictures;
 use planish_ir::{InputRole, PartRole};
+
+use super::{PredictOptions, Unfit};
 
 /// The tower that data is for, of an artifact whose parts are models of their own: that of pictures for pictures, and else that of
 /// texts. `None` of an artifact of other parts.
@@ -24,4 +27,23 @@ pub(super) fn tower(artifact: &Artifact, data: &Path) -> Result<Option<Artifact>
         takes_pictures == wanted
     });
     Ok(Some(tower))
+}
+
+/// What a model predicts of, in words, if that is no text.
+pub(super) fn sample(chain: &Chain<'_>) -> Option<&'static str> {
+    let takes = |roles: [InputRole; 2]| chain.inputs().iter().any(|(_, of)| roles.contains(&of.role));
+    let pictures = takes([InputRole::Pixels, InputRole::Image]).then_some("picture");
+    pictures.or(takes([InputRole::Waveform, InputRole::Features]).then_some("recording"))
+}
+
+/// Refuses options of texts for a model of other samples.
+///
+/// # Errors
+/// When one is given.
+pub(super) fn refuse_of_texts(options: &PredictOptions, sample: &str, artifact: &Artifact) -> Result<()> {
+    let of_texts = [("--batch-tokens", options.batch_tokens.is_some()), ("--prompt-name", options.prompt.is_some())];
+    if let Some((option, _)) = of_texts.iter().find(|(_, is_given)| *is_given) {
+        bail!(Unfit(format!("{option} is for texts, and {} takes {sample}s", artifact.folder.display())));
+    }
+    Ok(())
 }
