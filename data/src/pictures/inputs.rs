@@ -160,7 +160,7 @@ impl PictureInputs {
         }
         if let Some(port) = &self.grid {
             // Sizes of pictures are bounded.
-            let sides: Vec<i64> = sizes.iter().flatten().map(|side| *side as i64).collect();
+            let sides: Vec<i64> = sizes.iter().flatten().map(|side| i64::try_from(*side).unwrap_or(i64::MAX)).collect();
             inputs.push(tensor(port, integers(port, vec![sizes.len(), 2], sides))?);
         }
         Ok(inputs)

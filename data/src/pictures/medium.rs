@@ -70,8 +70,8 @@ pub(crate) fn endings() -> [String; 2] {
 
 /// What makes inputs of files of a medium.
 pub(crate) enum MediaInputs {
-    Pictures(PictureInputs),
-    Recordings(SoundInputs),
+    Pictures(Box<PictureInputs>),
+    Recordings(Box<SoundInputs>),
 }
 
 /// A file as numbers, before it is put into a batch with others.
@@ -92,9 +92,9 @@ impl MediaInputs {
                 bail!("the model takes {}, and no {}", taken.plural(), given.plural())
             }
             (Some(Medium::Recordings), _) | (None, Some(Medium::Recordings)) => {
-                Ok(Self::Recordings(SoundInputs::new(wanted, folder)?))
+                Ok(Self::Recordings(Box::new(SoundInputs::new(wanted, folder)?)))
             }
-            _ => Ok(Self::Pictures(PictureInputs::new(wanted, folder)?)),
+            _ => Ok(Self::Pictures(Box::new(PictureInputs::new(wanted, folder)?))),
         }
     }
 
