@@ -247,6 +247,10 @@ compat-vision: deps build $(EXPORTERS)/.installed ## hold models of images of ra
 # SPEECH_FLAGS has options of the script, as ENCODERS.
 SPEECH_FLAGS ?=
 
+.PHONY: bench-speech-encoders
+bench-speech-encoders: deps build $(EXPORTERS)/.installed ## measure wav2vec 2.0 of random weights next to the graph of torch (installs PyTorch)
+	$(EXPORTERS)/bin/python -W ignore tools/bench_speech_encoders.py $(PLANISH) $$(mktemp -d)
+
 .PHONY: compat-speech
 compat-speech: deps build $(EXPORTERS)/.installed ## hold models of recordings of random configurations against transformers; five minutes (installs PyTorch)
 	$(EXPORTERS)/bin/python tests/compat/check_speech.py $(PLANISH) $(SPEECH_FLAGS)
