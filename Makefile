@@ -252,8 +252,9 @@ bench-speech-encoders: deps build $(EXPORTERS)/.installed ## measure wav2vec 2.0
 	$(EXPORTERS)/bin/python -W ignore tools/bench_speech_encoders.py $(PLANISH) $$(mktemp -d)
 
 .PHONY: compat-speech
-compat-speech: deps build $(EXPORTERS)/.installed ## hold models of recordings of random configurations against transformers; five minutes (installs PyTorch)
+compat-speech: deps build $(EXPORTERS)/.installed $(TRANSFORMERS_JS)/.installed ## hold models of recordings of random configurations against transformers, and a text of Transformers.js; five minutes (installs PyTorch)
 	$(EXPORTERS)/bin/python tests/compat/check_speech.py $(PLANISH) $(SPEECH_FLAGS)
+	$(EXPORTERS)/bin/python tests/compat/check_transformers_js_speech.py $(PLANISH) $(TRANSFORMERS_JS) fixtures/goldens/wav2vec2
 
 # CAPTIONERS_FLAGS has options of the script, as ENCODERS.
 CAPTIONERS_FLAGS ?=
