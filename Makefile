@@ -401,6 +401,14 @@ VISION_FLAGS ?=
 bench-vision: deps build $(OPTIMUM)/.installed ## latency of VISION in float32 and INT8 next to Optimum and ONNX Runtime's static tool (installs PyTorch)
 	HF_HUB_OFFLINE=1 $(OPTIMUM)/bin/python -W ignore tools/bench_vision.py $(PLANISH) $(VISION) $(VISION_FLAGS) --document docs/measurements.md
 
+# A picture for bench-seeing, and its options.
+PICTURE ?= fixtures/pictures/files/large.png
+SEEING_BENCH ?=
+
+.PHONY: bench-seeing
+bench-seeing: deps build $(EXPORTERS)/.installed ## a model of the sizes of SmolVLM-256M with a picture next to transformers: first token, tokens a second, memory (installs PyTorch)
+	$(EXPORTERS)/bin/python tools/bench_seeing.py $(PLANISH) $(PICTURE) $(SEEING_BENCH)
+
 # A language model and text that it was not trained on.
 LANGUAGE_MODEL ?= ../shared/models/pylm
 HELD_BACK ?= $(LANGUAGE_MODEL)/heldback.txt

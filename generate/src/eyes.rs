@@ -51,6 +51,11 @@ impl Eyes {
         let [vision, embedder] = [parts.part(PartRole::VisionEncoder)?, parts.part(PartRole::Embedder)?];
         let pixels = vision.input_of(InputRole::Pixels).or_else(|| vision.input_of(InputRole::Image));
         let types = decoder.input_of(InputRole::TokenTypes).map(|input| input.value.name.clone());
+        if types.is_some() && parts.loading.prompt_chunk.is_some() {
+            bail!(
+                "--set prefill_chunk_size cuts prompts, and tokens of this model see those after them, which one run has to read; leave it out"
+            );
+        }
         let folder = &parts.artifact.folder;
         Ok(Some(Self {
             features: vision.given(OutputRole::Embeddings)?,

@@ -17,10 +17,12 @@ pub(crate) const VISION: &str = "vision_config";
 /// What configurations of models that see have besides those of text models and towers: what is read where texts are made, and what
 /// weights begin with.
 pub(crate) const IRRELEVANT: &[&str] = &[
+    "ignore_index",
     "image_seq_length",
     "image_token_id",
     "image_token_index",
     "initializer_range",
+    "pad_token_id",
     "text_config",
     "use_cache",
     "vocab_size",
@@ -31,8 +33,17 @@ const CLIP: Architecture =
     Architecture { irrelevant_keys: &["initializer_factor", "logit_scale_init_value", "vocab_size"], ..clip::IMAGE };
 
 /// SigLIP's tower, likewise.
-const SIGLIP: Architecture =
-    Architecture { irrelevant_keys: &["initializer_factor", "projection_dim", "vocab_size"], ..siglip::IMAGE };
+const SIGLIP: Architecture = Architecture {
+    irrelevant_keys: &[
+        "initializer_factor",
+        "num_image_tokens",
+        "num_positions",
+        "projection_dim",
+        "projector_hidden_act",
+        "vocab_size",
+    ],
+    ..siglip::IMAGE
+};
 
 /// A tower of images.
 pub(crate) enum Tower {
