@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times a model that sees next to the transformers library, in one run: the first token after a prompt with a picture, and those after it.
 
-    bench_seeing.py PLANISH PICTURE [--tokens 64] [--rounds 3] [--threads 2] [--precisions f32,fp16,int8,int4] [--edge 512] [--dir .bench/seeing]
+    bench_seeing.py PLANISH PICTURE [--tokens 64] [--rounds 3] [--threads 2] [--precisions f32,fp16,int8,int4] [--edge 512] [--reuse] [--dir .bench/seeing]
 
 The model has the sizes of SmolVLM-256M-Instruct and random weights, and DIR keeps it. The picture becomes one image of 512 x 512 pixels, or with --edge
 1024 and more tiles of that size and one image. Each round runs transformers and then planish with each precision, in a process of its own each, and
@@ -106,6 +106,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precisions", default="f32,fp16,int8,int4")
     parser.add_argument("--edge", type=int, default=512)
+    parser.add_argument("--reuse", action="store_true", help="take artifacts that are in DIR")
     parser.add_argument("--dir", type=Path, default=Path(".bench/seeing"))
     args = parser.parse_args()
     model = args.dir / f"model-{args.edge}"
@@ -116,7 +117,8 @@ def main() -> None:
     for precision in args.precisions.split(","):
         artifacts[precision] = args.dir / f"{precision}-{args.edge}"
         options = [] if precision == "f32" else [f"--{precision}"]
-        child([args.planish, "compile", model, "-o", artifacts[precision], "--target", "ort", "--force", *options])
+        if not (args.reuse and artifacts[precision].exists()):
+            child([args.planish, "compile", model, "-o", artifacts[precision], "--target", "ort", "--force", *options])
         rows[f"planish {precision}"] = []
     for number in range(args.rounds):
         mine = f"from bench_seeing import reference; reference({str(model)!r}, {str(args.picture)!r}, {args.tokens}, {args.threads})"
