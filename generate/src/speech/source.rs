@@ -187,13 +187,17 @@ impl Windows for Short {
 /// Where the samples of a recording are.
 enum Source {
     Memory(Vec<f32>),
-    /// In a file, which is read on from some sample; with the samples from there on that were read already. A copy is removed
-    /// at the end.
-    File(
-        PathBuf,
-        Option<(Samples, usize, Vec<f32>)>,
-        #[allow(dead_code, reason = "held until it is dropped")] Option<TempPath>,
-    ),
+    /// In a file. A copy is removed at the end.
+    File(PathBuf, Option<Box<Reading>>, #[allow(dead_code, reason = "held until it is dropped")] Option<TempPath>),
+}
+
+/// A file that is read from its beginning on.
+struct Reading {
+    samples: Samples,
+    /// The place of the first of those that wait.
+    start: usize,
+    /// Samples that were read already.
+    waiting: Vec<f32>,
 }
 
 /// A recording of several windows.
@@ -215,10 +219,12 @@ impl Whole {
             }
             Source::File(path, reading, _) => {
                 // Windows go forward, by no more than one window at a time.
-                if reading.as_ref().is_none_or(|(_, start, _)| *start > from) {
-                    *reading = Some((Recording::open(path)?.samples(self.features.rate)?, 0, Vec::new()));
+                if reading.as_ref().is_none_or(|reading| reading.start > from) {
+                    let samples = Recording::open(path)?.samples(self.features.rate)?;
+                    *reading = Some(Box::new(Reading { samples, start: 0, waiting: Vec::new() }));
                 }
-                let Some((samples, start, waiting)) = reading else { bail!("the recording is not open") };
+                let Some(reading) = reading else { bail!("the recording is not open") };
+                let Reading { samples, start, waiting } = reading.as_mut();
                 loop {
                     let gone = (from - *start).min(waiting.len());
                     waiting.drain(..gone);
