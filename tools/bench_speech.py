@@ -15,6 +15,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 import wave
 from pathlib import Path
@@ -132,9 +133,13 @@ def planish(binary, artifact, recording, threads, *more):
     words = [binary, "transcribe", str(artifact), str(recording), "--json", "--temperature", "0", "--threads", str(threads), *more]
     for key in ("compression_ratio_threshold", "logprob_threshold", "no_speech_threshold"):
         words += ["--set", f"{key}=none"]
-    done = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = done.communicate()
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        done = subprocess.Popen(words, stdout=output, stderr=errors)
+        _, status, usage = os.wait4(done.pid, 0)
+        done.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        errors.seek(0)
+        out, err = output.read(), errors.read()
     if done.returncode:
         return {"error": err.decode()[-300:]}
     made = json.loads(out)
@@ -143,6 +148,12 @@ def planish(binary, artifact, recording, threads, *more):
 
 
 def main():
+    if sys.argv[1:2] == ["--make"]:
+        make(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+        return
+    if sys.argv[1:2] == ["--convert"]:
+        convert(sys.argv[2])
+        return
     if sys.argv[1:2] == ["--worker"]:
         _, _, function, folder, recording, tokens, threads = sys.argv
         seconds, count = globals()[function](folder, recording, int(tokens), int(threads))
@@ -176,7 +187,8 @@ def main():
         folder = a.folder / size
         if not folder.exists():
             folder.mkdir()
-            make(folder, size, a.tokens)
+            # Not in this process: a child's peak counts that of the process that it is forked from.
+            subprocess.run([sys.executable, __file__, "--make", folder, size, str(a.tokens)], check=True)
         for program in a.only.split(","):
             if program.startswith("planish"):
                 artifact = a.folder / f"{size}-{program}"
@@ -185,7 +197,7 @@ def main():
                 row(size, program, planish(a.planish, artifact, recording, a.threads))
             else:
                 if program == "ctranslate2" and not Path(str(folder) + "-ct2").exists():
-                    convert(folder)
+                    subprocess.run([sys.executable, __file__, "--convert", folder], check=True)
                 row(size, program, apart(f"with_{program}", folder, recording, a.tokens, a.threads))
     if a.hours:
         long = a.folder / f"{a.hours}h.wav"
