@@ -42,7 +42,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let side = places.value.isqrt();
     if rows != columns || rows < side {
         return Err(b.config.error(format!(
-            "`{PLACES}` is {places}, which {rows} x {columns} patches of an image cannot be pooled to: images are squares of at least \
+            "{places}, which {rows} x {columns} patches of an image cannot be pooled to: images are squares of at least \
              {side} x {side} patches"
         )));
     }
