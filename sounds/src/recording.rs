@@ -26,7 +26,7 @@ pub fn is_recording(path: &Path) -> bool {
 /// A file of sound that is open. Nothing but what is decoded at a time is in memory.
 pub struct Recording {
     path: PathBuf,
-    decoder: Decoder,
+    decoder: Box<Decoder>,
 }
 
 impl Recording {
@@ -60,7 +60,7 @@ impl Recording {
         let empty = source.byte_len() == Some(0);
         let opened = if empty { Err("the file is empty".to_owned()) } else { Decoder::new(source) };
         match opened {
-            Ok(decoder) => Ok(Self { path: path.to_owned(), decoder }),
+            Ok(decoder) => Ok(Self { path: path.to_owned(), decoder: Box::new(decoder) }),
             Err(message) => Err(SoundError::File { path: path.to_owned(), message }),
         }
     }
@@ -93,7 +93,7 @@ impl Recording {
             return Err(refused(format!("a model of {rate} samples per second is not supported")));
         }
         let own = self.decoder.rate;
-        let resampler = if own == rate { None } else { Some(Resampler::new(own, rate).map_err(refused)?) };
+        let resampler = if own == rate { None } else { Some(Box::new(Resampler::new(own, rate).map_err(refused)?)) };
         let Self { path, decoder } = self;
         Ok(Samples { path, rate, decoder, resampler, waiting: Vec::new(), is_over: false })
     }
@@ -103,8 +103,8 @@ impl Recording {
 pub struct Samples {
     path: PathBuf,
     rate: u32,
-    decoder: Decoder,
-    resampler: Option<Resampler>,
+    decoder: Box<Decoder>,
+    resampler: Option<Box<Resampler>>,
     /// Samples that [`take_up_to`](Self::take_up_to) has left.
     waiting: Vec<f32>,
     is_over: bool,
@@ -152,7 +152,7 @@ impl Samples {
                 (Ok(Some(samples)), Some(resampler)) => resampler.push(&samples),
                 (Ok(None), resampler) => {
                     self.is_over = true;
-                    resampler.as_mut().map_or_else(|| Ok(Vec::new()), Resampler::finish)
+                    resampler.as_mut().map_or_else(|| Ok(Vec::new()), |resampler| resampler.finish())
                 }
                 (Err(message), _) => Err(message),
             };
