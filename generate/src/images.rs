@@ -73,7 +73,14 @@ impl Sight {
         };
         if ![InputRole::Pixels, InputRole::Image].iter().any(|role| reads(encoder, *role)) {
             let inputs: Vec<&str> = encoder.inputs.iter().map(|input| input.value.name.as_str()).collect();
-            bail!("the encoder reads `{}`, and `generate` gives texts and images", inputs.join("`, `"));
+            let inputs = inputs.join("`, `");
+            match artifact.manifest.task {
+                Some(Task::AutomaticSpeechRecognition) => bail!(
+                    "the encoder reads `{inputs}` of recordings: planish transcribe {} writes down what they say",
+                    artifact.folder.display()
+                ),
+                _ => bail!("the encoder reads `{inputs}`, and `generate` gives texts and images"),
+            }
         }
         Ok(Self::Encoder(if is_donut(&artifact.folder)? { Beginning::PromptAlone } else { Beginning::Prompt }))
     }

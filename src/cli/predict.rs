@@ -17,7 +17,7 @@ use super::terminal::{bars, print_lines, progress};
 use super::threads::ThreadArguments;
 use super::{RunOn, Usage, note, overwrites, print_json, warn};
 
-/// Run an artifact on texts, pictures or recordings and write what it predicts: embeddings, labels, scores, answers
+/// Run an artifact on texts, pictures or recordings and write what it predicts: embeddings, labels, texts
 ///
 /// `planish embed` is the same command: an embedding is what a model for embeddings predicts. The tokenizer.json of the
 /// artifact turns texts into token ids. Predictions are in the order of the texts, one for each text, also for blank ones.

@@ -73,9 +73,11 @@ impl Head {
     ) -> Result<Self> {
         let (folder, task) = (artifact.folder.display(), artifact.manifest.task);
         let [part] = artifact.manifest.parts.as_slice() else {
-            bail!(Unfit(format!(
-                "{folder} has several parts: `planish run` runs them, and `planish generate` those that generate text"
-            )))
+            let verb = match task {
+                Some(Task::AutomaticSpeechRecognition) => "`planish transcribe` writes down what recordings say",
+                _ => "`planish generate` generates text, where they do that",
+            };
+            bail!(Unfit(format!("{folder} has several parts: `planish run` runs them, and {verb}")))
         };
         let of = |role: OutputRole| part.outputs.iter().find(|output| output.role == role);
         let named = |role: OutputRole| {

@@ -25,8 +25,8 @@ pub(super) fn steps(folder: &Path, wanted: Option<ImageSize>) -> Result<PictureS
     let Some(processor) = Processor::open(folder)? else {
         let [file, other] = PICTURE_SETTINGS;
         bail!(
-            "preprocessing=graph: {} has no {file} (or {other}), which says how pictures become pixels; copy it from the model's \
-             page",
+            "preprocessing=graph: {} has no {file} (or {other}) that says how pictures become pixels; copy it from the model's page. \
+             Recordings are not processed in the graph",
             folder.display()
         );
     };

@@ -2,7 +2,7 @@
 //! frames two convolutions halve, and a decoder with learned positions. Norms stand before attention and feed-forward. The
 //! positions of the encoder are stored, as the sinusoids that they are or as learned ones.
 
-use planish_ir::ops::{Attention, BinaryKind, Embedding, Real, Reduce, ReduceKind, Slice};
+use planish_ir::ops::{Attention, Embedding, Real, Reduce, ReduceKind, Slice};
 use planish_ir::{Dim, ValueId};
 
 use crate::architecture::{Architecture, Properties};
@@ -13,6 +13,7 @@ use crate::layers::convolution::dim;
 use crate::layers::heads;
 use crate::layers::seq2seq::{self, CACHED, DECODER_SEQUENCE, Decoder, Heads, Shared};
 use crate::layers::speech::time::{self, Window};
+use crate::layers::weighted_sum::weighted_sum;
 use crate::names;
 use crate::{ModelError, Task};
 
@@ -289,22 +290,4 @@ fn classifier(b: &mut Builder<'_>, s: &Settings) -> Result<Properties, ModelErro
     heads::classify(b, size, mean, "classifier")?;
     b.tensors.leave("decoder");
     Ok(Properties::default())
-}
-
-/// The sum of what layers give, each times its share: the softmax of a tensor of numbers.
-fn weighted_sum(b: &mut Builder<'_>, states: &[ValueId]) -> Result<ValueId, ModelError> {
-    const WEIGHTS: &str = "layer_weights";
-    let count = Size::derived(states.len(), "encoder_layers + 1");
-    let (weights, _) = b.tensors.take(&[WEIGHTS], &[count])?;
-    let weights = weights.read_numbers().map_err(|error| b.config.error(format!("tensor `{WEIGHTS}`: {error}")))?;
-    let most = weights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let total: f64 = weights.iter().map(|weight| (weight - most).exp()).sum();
-    let mut sum = None;
-    for (i, (state, weight)) in states.iter().zip(weights).enumerate() {
-        let share = (weight - most).exp() / total;
-        let part =
-            b.with_number(BinaryKind::Mul, *state, share, &format!("{WEIGHTS}.{i}"), "use_weighted_layer_sum")?;
-        sum = Some(sum.map_or(Ok(part), |sum| b.add(sum, part, &format!("{WEIGHTS}.{i}.sum")))?);
-    }
-    Ok(sum.unwrap_or_else(|| unreachable!("there are the embeddings at least")))
 }

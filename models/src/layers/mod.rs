@@ -37,5 +37,6 @@ pub(crate) mod state_space;
 pub(crate) mod towers;
 pub(crate) mod transposed;
 pub(crate) mod vision;
+pub(crate) mod weighted_sum;
 pub(crate) mod windows;
 pub(crate) mod xielu;

@@ -5,16 +5,14 @@ use planish_ir::{DType, Dim, Shape, ValueId};
 
 use super::settings::{Settings, XVector};
 use super::time::{self, Window};
-use super::{FRAMES, States, join, number};
+use super::{FRAMES, States, join};
 use crate::checkpoint::config::Size;
 use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
 use crate::layers::heads::{NO_HEAD, classify};
+use crate::layers::weighted_sum::weighted_sum;
 use crate::names;
 use crate::{ModelError, Task};
-
-/// The weights of the sum of what all layers give, before a softmax.
-const LAYER_WEIGHTS: &str = "layer_weights";
 
 /// Refuses convolutions after the transformer where the classes of the transformers library do.
 pub(super) fn check(b: &Builder<'_>, s: &Settings, task: Task) -> Result<(), ModelError> {
@@ -65,26 +63,7 @@ impl Settings {
     /// What classifiers take: what the encoder gives, or the weighted sum of what all layers take and give. Norms after the last
     /// layer are not in the latter, as transformers 5 has it.
     fn summed(&self, b: &mut Builder<'_>, states: &States) -> Result<ValueId, ModelError> {
-        if !self.sums_layers {
-            return Ok(states.last);
-        }
-        let count = Size::derived(states.layers.len(), "num_hidden_layers + 1");
-        let (weights, _) = b.tensors.take(&[LAYER_WEIGHTS], &[count])?;
-        let weights =
-            weights.read_numbers().map_err(|error| b.config.error(format!("tensor `{LAYER_WEIGHTS}`: {error}")))?;
-        let largest = weights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let powers: Vec<f64> = weights.iter().map(|weight| (weight - largest).exp()).collect();
-        let total: f64 = powers.iter().sum();
-        let mut sum = None;
-        for (i, (state, power)) in states.layers.iter().zip(powers).enumerate() {
-            let weight = number(b, power / total, &format!("{LAYER_WEIGHTS}.{i}"));
-            let scaled = b.binary(BinaryKind::Mul, [*state, weight], &format!("{LAYER_WEIGHTS}.{i}.mul"))?;
-            sum = Some(match sum {
-                Some(sum) => b.add(sum, scaled, &format!("{LAYER_WEIGHTS}.{i}.add"))?,
-                None => scaled,
-            });
-        }
-        Ok(sum.unwrap_or(states.last))
+        if self.sums_layers { weighted_sum(b, &states.layers) } else { Ok(states.last) }
     }
 }
 

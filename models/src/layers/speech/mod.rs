@@ -8,7 +8,7 @@ pub(crate) mod settings;
 pub(crate) mod time;
 
 use planish_ir::ops::{Attention, BinaryKind, Concat, Real, Reduce, ReduceKind, Split, Unary, UnaryKind};
-use planish_ir::{Dim, InputRole, Origin, SymbolRole, ValueId, Weight};
+use planish_ir::{Dim, InputRole, SymbolRole, ValueId};
 
 use crate::architecture::Properties;
 use crate::checkpoint::config::Size;
@@ -267,13 +267,6 @@ impl Adapter {
         }
         time::turned(b, x, "adapter.frames")
     }
-}
-
-/// A number of a weight: f32[].
-fn number(b: &mut Builder<'_>, number: f64, name: &str) -> ValueId {
-    let weight = Weight::numbers(planish_ir::DType::F32, Vec::new(), &[number]);
-    let weight = weight.unwrap_or_else(|| unreachable!("a scalar is one number"));
-    b.graph.add_weight(name, weight, Origin::Unknown)
 }
 
 /// Values after each other along an axis.
