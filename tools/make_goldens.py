@@ -189,7 +189,7 @@ LABELS = {
 # How far matrices are drawn from what they start from, where they would give one token again and again.
 SPREAD = {
     "whisper": 0.2, "moonshine": 0.2,
-    "depth-anything": 0.18, "dpt": 0.25, "vitpose": 0.2, "sam": 0.25, "gemma": 0.3, "gemma2": 0.05, "llama-dynamic": 0.2, "llama-yarn": 0.2, "phi3-longrope": 0.2, "qwen3": 0.2,
+    "depth-anything": 0.18, "siglip2": 0.12, "dpt": 0.25, "vitpose": 0.2, "sam": 0.25, "gemma": 0.3, "gemma2": 0.05, "llama-dynamic": 0.2, "llama-yarn": 0.2, "phi3-longrope": 0.2, "qwen3": 0.2,
     "gpt-neox": 0.2, "gpt-neox-sequential": 0.3, "opt": 0.2, "opt-350m-like": 0.2, "marian": 0.3, "t5-gated-untied": 0.2,
     "glm4-moe": 0.2, "dots1": 0.2, "ernie4-5-moe": 0.2, "llama4": 0.2, "flex-olmo": 0.2, "hunyuan-moe": 0.2, "bart-classify": 0.3, "bert-choice": 0.3,
 } | dict.fromkeys(STATES, 0.2) | {"qwen3-5": 0.1, "qwen3-5-moe": 0.1, "qwen3-next": 0.1}

@@ -174,10 +174,12 @@ fn encoder_decoder_agrees(model: &Path, io: &Path, options: &CompileOptions) {
         <[Pair<'_>; 3]>::try_from(Pair::all(&compiled, options)).ok().unwrap();
     let (given, expected) = (numbered(io, "in."), numbered(io, "out."));
     let find = |named: &Named, name: &str| named.iter().find(|(n, _)| n == name).unwrap().1.clone();
-    let (tokens, mask) = (find(&given, "decoder_input_ids"), find(&given, "attention_mask"));
+    let tokens = find(&given, "decoder_input_ids");
     let (rows, width) = (tokens.shape()[0], tokens.shape()[1]);
 
-    let inputs = vec![("input_ids".to_owned(), find(&given, "input_ids")), ("attention_mask".to_owned(), mask.clone())];
+    // Of images there is no mask.
+    let inputs: Named = given.into_iter().filter(|(name, _)| !name.starts_with("decoder_")).collect();
+    let mask = inputs.iter().find(|(name, _)| name == "attention_mask").map(|(_, mask)| mask.clone());
     let hidden = find(&expected, "encoder_last_hidden_state");
     let encoded = encoder.agree(&inputs, &vec![("last_hidden_state".to_owned(), hidden)]);
 
@@ -194,9 +196,9 @@ fn encoder_decoder_agrees(model: &Path, io: &Path, options: &CompileOptions) {
         let shape = vec![rows, range.len(), size];
         vec![("logits".to_owned(), Tensor::new(shape, part.copied().collect::<Vec<f32>>()).unwrap())]
     };
-    let encoder_mask = ("encoder_attention_mask".to_owned(), mask);
+    let encoder_mask = mask.map(|mask| ("encoder_attention_mask".to_owned(), mask));
     let states = ("encoder_hidden_states".to_owned(), find(&encoded, "last_hidden_state"));
-    let decode = |range| vec![encoder_mask.clone(), columns(range), states.clone()];
+    let decode = |range| encoder_mask.iter().cloned().chain([columns(range), states.clone()]).collect::<Vec<_>>();
     decoder.agree(&decode(0..width), &logits(0..width));
     // One token at a time and several are the same to a cache.
     for cached in [width - 1, 2] {
@@ -204,7 +206,7 @@ fn encoder_decoder_agrees(model: &Path, io: &Path, options: &CompileOptions) {
         let past = given
             .into_iter()
             .filter_map(|(name, tensor)| Some((format!("past_key_values.{}", name.strip_prefix("present.")?), tensor)));
-        let step = [encoder_mask.clone(), columns(cached..width)].into_iter().chain(past).collect();
+        let step = encoder_mask.iter().cloned().chain([columns(cached..width)]).chain(past).collect();
         let presents = continued.agree(&step, &logits(cached..width));
         assert!(presents.iter().all(|(name, _)| !name.contains("encoder")), "what does not change is not an output");
     }

@@ -21,8 +21,8 @@ pub fn end_tokens(artifact: &Path) -> Result<Vec<i64>> {
     ids(artifact, "eos_token_id")
 }
 
-/// The id under a key, such as `pad_token_id`, of an artifact's generation_config.json or else of
-/// its config.json; the first where it is a list.
+/// The id under a key, such as `pad_token_id`, of an artifact's generation_config.json, or else of
+/// its config.json, or else of `decoder` in that; the first where it is a list.
 ///
 /// # Errors
 /// When a file cannot be read or has neither an id nor a list of ids under the key.
@@ -112,7 +112,15 @@ fn ids(artifact: &Path, key: &str) -> Result<Vec<i64>> {
             return Ok(ids);
         }
     }
-    Ok(Vec::new())
+    of_decoder(artifact, key)
+}
+
+/// The ids under a key of the configuration of the decoder in config.json, for a model of two models.
+fn of_decoder(artifact: &Path, key: &str) -> Result<Vec<i64>> {
+    let Some(mut document) = Document::open(&artifact.join(FILES[1]))? else { return Ok(Vec::new()) };
+    let section = document.take("decoder", "an object", |value: &Value| value.as_object().cloned())?;
+    let ids = section.map(|section| Document::of("decoder", section).ids(key)).transpose()?;
+    Ok(ids.flatten().unwrap_or_default())
 }
 
 #[cfg(test)]

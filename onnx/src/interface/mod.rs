@@ -55,6 +55,7 @@ fn input_role(part: PartRole, name: &str, ty: Option<&TensorType>) -> InputRole 
     let ending = || names::INPUT_ENDINGS.iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, role)| *role);
     match (known.or_else(ending).unwrap_or_default(), part) {
         (InputRole::TokenIds, PartRole::FirstStep | PartRole::NextStep) => InputRole::DecoderTokenIds,
+        (InputRole::Waveform, _) if ty.is_some_and(|ty| ty.shape.rank() == 3) => InputRole::Features,
         (InputRole::Image, _) if !ty.is_some_and(has_levels) => InputRole::Other,
         (role, _) => role,
     }

@@ -10,8 +10,10 @@ pub(super) fn roles(inputs: &[(InputRole, &TensorType)]) -> BTreeMap<Symbol, Sym
     let places = by_place(inputs);
     let symbols = inputs.iter().flat_map(|(_, ty)| ty.shape.iter()).flat_map(Dim::symbols);
     let role = |symbol: &Symbol| {
-        let place = || places.get(symbol).copied();
-        let role = by_name(symbol).or_else(place).or_else(|| of_image(symbol)).unwrap_or_default();
+        let place = places.get(symbol).copied();
+        // What sound is divided into has names of tokens, as in Optimum's graphs.
+        let of_sound = place.filter(|role| matches!(role, SymbolRole::Samples | SymbolRole::Frames));
+        let role = of_sound.or_else(|| by_name(symbol)).or(place).or_else(|| of_image(symbol)).unwrap_or_default();
         (symbol.clone(), role)
     };
     symbols.map(role).collect()
