@@ -45,7 +45,7 @@ pub(super) struct EncoderDecoder {
     rows: Vec<Vec<i64>>,
     /// The prompt of each row.
     prompts: Vec<usize>,
-    /// What the encoder reads in place of prompts.
+    /// What the encoder reads in place of the next prompts.
     shown: Vec<(String, Tensor)>,
     /// The mask of the prompt of each row, where it has one.
     mask: Option<RuntimeValue>,
@@ -282,7 +282,8 @@ impl LanguageModel for EncoderDecoder {
                 outputs
             }
             None => {
-                let shown = named(self.encoder.as_ref(), &self.shown);
+                let own = std::mem::take(&mut self.shown);
+                let shown = named(self.encoder.as_ref(), &own);
                 let shown: Vec<(&str, RuntimeValue)> = shown.into_iter().map(|(name, of)| (name, of.into())).collect();
                 if shown.iter().any(|(_, value)| value.shape().first() != Some(&prompts.len())) || shown.is_empty() {
                     bail!("the encoder reads one row of its inputs for each of the {} texts", prompts.len());

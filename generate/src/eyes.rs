@@ -38,7 +38,9 @@ pub(super) struct Eyes {
     token: i64,
     /// The input of the decoder that says which tokens see each other, and which those are.
     types: Option<(String, SeenTogether)>,
-    /// The vectors of the images that are seen, [places, hidden].
+    /// The vectors of the images of the next prompts, [places, hidden], until these begin.
+    next: Option<Tensor>,
+    /// Those of the prompts that are read.
     seen: Option<Tensor>,
 }
 
@@ -66,6 +68,7 @@ impl Eyes {
             types: types.map(|name| Ok::<_, anyhow::Error>((name, together(folder)?))).transpose()?,
             vision: parts.session(vision)?,
             embedder: parts.session(embedder)?,
+            next: None,
             seen: None,
         }))
     }
@@ -96,15 +99,16 @@ impl Eyes {
             all.extend(features.to_bytes());
         }
         let (dtype, hidden) = kind.context("there is no image")?;
-        self.seen = Tensor::from_bytes(dtype, vec![places, hidden], &all);
+        self.next = Tensor::from_bytes(dtype, vec![places, hidden], &all);
         Ok(())
     }
 
-    /// What each of some prompts sees of the images: their places, in this order.
+    /// What each of the next prompts sees of the images that were looked at for them: their places, in this order.
     ///
     /// # Errors
     /// When they have other places than there are vectors.
     pub(super) fn share(&mut self, prompts: &[Vec<i64>]) -> Result<Vec<Seen>> {
+        self.seen = self.next.take();
         let have = self.seen.as_ref().map_or(0, |seen| seen.shape()[0]);
         let mut first = 0;
         let seen = prompts.iter().map(|ids| {
