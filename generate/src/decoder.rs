@@ -251,6 +251,9 @@ impl LanguageModel for Decoder {
         if cached == 0 {
             return Ok((self.start(&[prompt.to_vec()])?, 0));
         }
+        if let Some(eyes) = &self.eyes {
+            eyes.check(&[prompt.to_vec()])?;
+        }
         self.forget(self.columns() - cached)?;
         for row in &mut self.rows {
             row.ids.extend(&prompt[cached..]);

@@ -109,22 +109,36 @@ impl Eyes {
     /// When they have other places than there are vectors.
     pub(super) fn share(&mut self, prompts: &[Vec<i64>]) -> Result<Vec<Seen>> {
         self.seen = self.next.take();
-        let have = self.seen.as_ref().map_or(0, |seen| seen.shape()[0]);
+        let have = self.check(prompts)?;
         let mut first = 0;
         let seen = prompts.iter().map(|ids| {
-            let places = ids.iter().filter(|id| **id == self.token).count();
+            let places = self.places(ids);
             let own = Seen { first, prompt: ids.len(), has_images: have > 0 && places > 0 };
             first += places;
             own
         });
-        let seen = seen.collect();
-        if first != have {
+        Ok(seen.collect())
+    }
+
+    /// The places of the images that are seen, which prompts have as many tokens for.
+    ///
+    /// # Errors
+    /// When they have more or fewer.
+    pub(super) fn check(&self, prompts: &[Vec<i64>]) -> Result<usize> {
+        let have = self.seen.as_ref().map_or(0, |seen| seen.shape()[0]);
+        let places: usize = prompts.iter().map(|ids| self.places(ids)).sum();
+        if places != have {
             bail!(
-                "the prompts have {first} tokens that stand for places of images (id {}), and the images have {have} places",
+                "the prompts have {places} tokens that stand for places of images (id {}), and the images have {have} places",
                 self.token
             );
         }
-        Ok(seen)
+        Ok(have)
+    }
+
+    /// How many tokens stand for a place.
+    fn places(&self, ids: &[i64]) -> usize {
+        ids.iter().filter(|id| **id == self.token).count()
     }
 
     /// The columns of a row that have tokens, within some, with the index of each in the row.
@@ -166,7 +180,7 @@ impl Eyes {
         for (number, row) in rows.iter().enumerate() {
             let (ids, _, own) = row;
             for (column, at) in Self::tokens(columns, *row).filter(|(_, at)| is_place(row, *at)) {
-                let before = ids[..at].iter().filter(|id| **id == self.token).count();
+                let before = self.places(&ids[..at]);
                 let to = (number * width + column - columns.start) * size;
                 let from = (own.first + before) * size;
                 bytes[to..to + size].copy_from_slice(&seen[from..from + size]);
