@@ -102,7 +102,7 @@ fn encode(b: &mut Builder<'_>, s: &Layers, images: &Images) -> Result<ValueId, M
     let sides = [dim(images.channels.value), height, width];
     let dims = [rows.clone(), of_row.clone()].into_iter().chain(sides.clone());
     let pixels = b.floats(names::PIXELS.0, names::PIXELS.1, dims);
-    let all = rows.checked_mul(&of_row).unwrap_or_default();
+    let all = sight::product(b, &rows, &of_row)?;
     let pixels = b.reshape(pixels, [all].into_iter().chain(sides), "vision_model.images")?;
     let patches = images.project(b, pixels, [MODULE, "vision_model.embeddings.patch_embedding"], size, true)?;
     let [trained, grid] = [images.trained_grid(), images.grid()];

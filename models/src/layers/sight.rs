@@ -72,12 +72,20 @@ pub(super) fn embedder(b: &mut Builder<'_>, s: &Settings) -> Result<Option<Size>
 /// Ends the part of images, which comes first: `x` is [images, places, hidden], the output [images * places, hidden].
 pub(crate) fn finish(b: &mut Builder<'_>, x: ValueId, hidden: Size) -> Result<(), ModelError> {
     let shape = b.graph.ty(x).shape.clone();
-    let rows = shape[0].checked_mul(&shape[1]).unwrap_or_default();
+    let rows = product(b, &shape[0], &shape[1])?;
     let flat = b.reshape(x, [rows, hidden.signed().into()], names::IMAGE_FEATURES.0)?;
     b.give(names::IMAGE_FEATURES, flat);
     b.finish(PartRole::VisionEncoder);
     b.put_first();
     Ok(())
+}
+
+/// So many things of each of so many, of images.
+///
+/// # Errors
+/// When they are more than sizes are written in.
+pub(crate) fn product(b: &Builder<'_>, count: &Dim, of_each: &Dim) -> Result<Dim, ModelError> {
+    count.checked_mul(of_each).ok_or_else(|| b.config.error("images have more places than 64 bits count"))
 }
 
 /// Tokens that see each other whatever their order, for the attention of all layers.
