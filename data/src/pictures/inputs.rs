@@ -194,8 +194,12 @@ impl PictureInputs {
             return Ok(());
         }
         let [file, _] = FILES.map(|file| self.folder.join(file));
+        let (what, keys) = match self.processor.cuts() {
+            true => ("a tile of a picture", "`max_image_size`"),
+            false => ("a picture", "`size` or `crop_size`"),
+        };
         bail!(
-            "a picture becomes {:?} by {}, and `{}` is {}; set `size` or `crop_size` there to the pixels that the model takes",
+            "{what} becomes {:?} by {}, and `{}` is {}; set {keys} there to the pixels that the model takes",
             &shape[1..],
             file.display(),
             self.pixels.name,

@@ -6,9 +6,12 @@ use super::sizes::{Edges, Size};
 use super::{Padding, Processor};
 
 impl Processor {
-    /// Height and width that all pictures become; `None` where they depend on the picture.
+    /// Height and width that all pictures become, or their tiles; `None` where they depend on the picture.
     #[must_use]
     pub fn size(&self) -> Option<[usize; 2]> {
+        if let Some(tiling) = &self.tiling {
+            return Some([tiling.side; 2]);
+        }
         match (self.padding, self.crop, self.resize) {
             _ if self.patch.is_some() => None,
             (Padding::Multiple(_), ..) => None,
@@ -21,7 +24,8 @@ impl Processor {
     }
 }
 
-/// Changes settings so that all pictures become `size`. A center that is cropped keeps its share of the picture.
+/// Changes settings so that all pictures become `size`, or their tiles do. A center that is cropped keeps its share of the picture, and
+/// a picture as many tiles.
 ///
 /// # Errors
 /// When the settings are not supported, or have no such size.
@@ -34,6 +38,16 @@ pub fn fit(settings: &mut Map<String, Value>, size: [usize; 2]) -> Result<(), St
     let sides = |[height, width]: [usize; 2]| json!({"height": height, "width": width});
     let scale = |length: usize, side: usize| (length as f64 * size[side] as f64 / before[side] as f64).round() as u64;
     let larger = |length: usize| scale(length, 0).max(scale(length, 1));
+    if let Some(tiling) = own.tiling {
+        if size[0] != size[1] {
+            return Err("it cuts pictures to tiles, which are squares".to_owned());
+        }
+        settings.insert("max_image_size".to_owned(), json!({"longest_edge": size[0]}));
+        if let Some(longest) = tiling.longest {
+            settings.insert("size".to_owned(), json!({"longest_edge": larger(longest)}));
+        }
+        return has_size(settings, size);
+    }
     match (own.crop, own.resize) {
         (Some(_), resize) => {
             settings.insert("crop_size".to_owned(), sides(size));
@@ -56,6 +70,11 @@ pub fn fit(settings: &mut Map<String, Value>, size: [usize; 2]) -> Result<(), St
             settings.insert("size".to_owned(), sides(size));
         }
     }
+    has_size(settings, size)
+}
+
+/// Refuses settings that do not give this size.
+fn has_size(settings: &Map<String, Value>, size: [usize; 2]) -> Result<(), String> {
     match Processor::of(settings)?.size() == Some(size) {
         true => Ok(()),
         false => Err("its settings have no such size".to_owned()),
@@ -95,6 +114,19 @@ mod tests {
         });
         let large = fitted(&sides, [448, 224]).unwrap();
         assert_eq!(large["size"], json!({"height": 512, "width": 256}));
+    }
+
+    #[test]
+    fn a_picture_keeps_the_number_of_its_tiles() {
+        let tiles = json!({
+            "image_processor_type": "Idefics3ImageProcessor", "size": {"longest_edge": 1456},
+            "max_image_size": {"longest_edge": 364},
+        });
+        assert_eq!(Processor::of(tiles.as_object().unwrap()).unwrap().size(), Some([364; 2]));
+        let large = fitted(&tiles, [512, 512]).unwrap();
+        assert_eq!(large["max_image_size"], json!({"longest_edge": 512}));
+        assert_eq!(large["size"], json!({"longest_edge": 2048}));
+        assert!(fitted(&tiles, [512, 364]).unwrap_err().contains("squares"));
     }
 
     #[test]
