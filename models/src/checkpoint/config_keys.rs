@@ -9,6 +9,7 @@ pub(crate) const IRRELEVANT: &[&str] = &[
     "_commit_hash",
     "_attn_implementation",
     "_attn_implementation_autoset",
+    "_flash_attn_2_enabled",
     "attn_implementation",
     "model_type",
     "name_or_path",
@@ -18,6 +19,7 @@ pub(crate) const IRRELEVANT: &[&str] = &[
     "use_bfloat16",
     "torchscript",
     "tf_legacy_loss",
+    "transformers.js_config",
     // Training: dropout and its kin are off when a model is used.
     "attention_dropout",
     "attention_probs_dropout_prob",
@@ -29,6 +31,7 @@ pub(crate) const IRRELEVANT: &[&str] = &[
     "hidden_dropout_prob",
     "initializer_range",
     "input_jitter_noise",
+    "neftune_noise_alpha",
     "output_router_logits",
     "resid_pdrop",
     "router_aux_loss_coef",

@@ -67,8 +67,14 @@ const IF_ABSENT: &[&str] = &["dtype", "pad_token_id", "torch_dtype"];
 const NOT_OF_WHOLE: &[(&str, &str)] = &[
     ("aya_vision", "logit_scale"),
     ("gemma3", "final_logit_softcapping"),
+    ("idefics3", "is_llama_config"),
+    ("idefics3", "perceiver_config"),
+    ("idefics3", "pixel_shuffle_factor"),
     (PALIGEMMA, "num_image_tokens"),
     (PALIGEMMA, "use_bidirectional_attention"),
+    ("smolvlm", "is_llama_config"),
+    ("smolvlm", "perceiver_config"),
+    ("smolvlm", "pixel_shuffle_factor"),
 ];
 
 /// A type whose prompts are read in both directions, which the text model alone does not do.
