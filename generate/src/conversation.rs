@@ -128,7 +128,7 @@ impl Conversation {
         let mut left_out = 0;
         let prompt = loop {
             let text = match self.sees {
-                true => self.chat.conversation(&Message::with_images(&self.messages, 0))?,
+                true => self.chat.conversation(&Message::with_images(&self.messages, 0)?)?,
                 false => self.chat.conversation(&self.messages)?,
             };
             let prompt = self.tokenizer.encode(&text, true)?;

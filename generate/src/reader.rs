@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
             },
             (Content::Messages(messages), Some(tokenizer), Some(chat)) => match &self.places {
                 Some(places) => {
-                    let listed = Message::with_images(messages, images.len());
+                    let listed = Message::with_images(messages, images.len())?;
                     let text = chat.conversation(&listed)?;
                     tokenizer.encode(&places.fill(&text, self.artifact, &images, tokenizer)?, true)?
                 }

@@ -57,7 +57,10 @@ impl Message {
 
     /// Messages whose contents are lists, as templates of models that see take them. If none has a place of an image, the last one of a
     /// user begins with so many.
-    pub(crate) fn with_images(messages: &[Self], images: usize) -> Vec<Self> {
+    ///
+    /// # Errors
+    /// When a part of a list is neither a text nor a place of an image.
+    pub(crate) fn with_images(messages: &[Self], images: usize) -> Result<Vec<Self>> {
         let mut all = messages.to_vec();
         for message in &mut all {
             if let Some(content) = message.0.get_mut("content")
@@ -67,6 +70,14 @@ impl Message {
             }
         }
         let parts = |message: &Self| message.0.get("content").and_then(Value::as_array).cloned().unwrap_or_default();
+        let known = |part: &Value| part["type"] == "text" || part["type"] == "image";
+        if let Some(part) = all.iter().flat_map(parts).find(|part| !known(part)) {
+            bail!(
+                "a part of a message has the `type` {}, and models that see take \"text\" and \"image\"; write a place of an image as \
+                 {{\"type\": \"image\"}}, and its file in \"images\" of the line, or with --image",
+                part["type"]
+            );
+        }
         let has_place = all.iter().flat_map(parts).any(|part| part["type"] == "image");
         let last = all.iter_mut().rev().find(|message| message.role() == "user");
         if let Some(message) = last.filter(|_| !has_place) {
@@ -74,7 +85,7 @@ impl Message {
             let content = places.chain(parts(message)).collect();
             message.0.insert("content".to_owned(), content);
         }
-        all
+        Ok(all)
     }
 
     fn of(role: &str, content: &str) -> Self {
