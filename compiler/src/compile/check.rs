@@ -16,7 +16,7 @@ use planish_passes::{CacheForm, LAST_WITH_QUANTIZE_KERNELS, Logits};
 use super::describe::products;
 use super::{CompileOptions, LoweredPart, Observer, keep, links};
 use crate::packages;
-use crate::source::SourceModel;
+use crate::source::{SourceModel, pictures};
 
 /// Why the cache of an encoder-decoder is copied.
 const SEVERAL_PARTS: &str = "--cache in-place is for decoders, and the model has several parts; use --cache copy";
@@ -267,6 +267,16 @@ pub(super) fn artifact(
     }
     if let Some(note) = sentence_note(model, source) {
         observer.note(&note);
+    }
+    let is_fitted = options.recipe.as_ref().is_some_and(|recipe| recipe.image_size.is_some());
+    if source.task == Some(Task::ImageTextToText)
+        && !is_fitted
+        && let Some(warning) = pictures::refused(&model.folder())
+    {
+        if options.strict {
+            bail!("{warning}; leave out --debug strict");
+        }
+        observer.warning(&warning);
     }
     if options.passes.last_logits && !parts.iter().any(LoweredPart::has_last_logits) {
         bail!("{} gives no `logits` [batch, tokens, vocabulary]; leave out --recipe logits", model.name());

@@ -17,6 +17,15 @@ pub(super) fn size(folder: &Path) -> Option<ImageSize> {
     Some(ImageSize { height, width })
 }
 
+/// Why pictures do not become inputs of a model by the settings in its folder, where these are refused.
+pub(crate) fn refused(folder: &Path) -> Option<String> {
+    let why = Processor::open(folder).err()?;
+    Some(format!(
+        "`planish generate` refuses pictures for this model: {why}; change the settings in the artifact, or process pictures before the \
+         graph"
+    ))
+}
+
 /// What the settings in the folder of a model do to pictures, for a graph that does it, where images are to have a size perhaps.
 ///
 /// # Errors
