@@ -48,22 +48,26 @@ fn new_ids(out: &Path, more: &[&str]) -> Value {
     json(out, &all)["ids"].clone()
 }
 
+/// Ids that transformers 5.24 generates in float64, of pictures as its processors make them with Pillow.
 #[test]
 fn a_place_of_an_image_becomes_as_many_tokens_as_it_has_places() {
     let (_folder, out) = seeing("llava", clip());
     let rgb = picture("rgb.png");
     let by_text = new_ids(&out, &["--prompt", "w5 w137 w6 w7", "--image", &rgb]);
+    assert_eq!(by_text, json!([98, 64, 99, 30, 100, 64]));
     assert_eq!(by_text, new_ids(&out, &["--ids", &ids(16), "--image", &rgb]));
     let tall = picture("tall.png");
     let other = new_ids(&out, &["--ids", &ids(16), "--image", &tall]);
-    assert_eq!(other.as_array().unwrap().len(), 6);
+    assert_eq!(other, json!([72, 123, 72, 123, 72, 123]));
     // Two places in one prompt are those of two pictures, in their order.
     let two =
         |first: &str, second: &str| new_ids(&out, &["--prompt", "w137 w5 w137", "--image", first, "--image", second]);
-    assert_eq!(two(&rgb, &tall), two(&rgb, &tall));
+    assert_eq!(two(&rgb, &tall), json!([102, 126, 126, 126, 126, 126]));
+    assert_eq!(two(&tall, &rgb), json!([72, 63, 72, 63, 72, 63]));
     // A picture of one pixel is one, and a text needs none.
-    new_ids(&out, &["--prompt", "w137 w5", "--image", &picture("pixel.png")]);
-    new_ids(&out, &["--prompt", "w5 w6"]);
+    let pixel = new_ids(&out, &["--prompt", "w137 w5", "--image", &picture("pixel.png")]);
+    assert_eq!(pixel, json!([30; 6]));
+    assert_eq!(new_ids(&out, &["--prompt", "w5 w6"]), json!([103, 103, 94, 69, 69, 69]));
 }
 
 #[test]
@@ -80,6 +84,7 @@ fn other_places_than_images_are_one_error() {
     generate(&blind, &["--ids", "5", "--image", &rgb]).exits(1, &["reads texts and no images"]);
 }
 
+/// Ids of transformers, likewise.
 #[test]
 fn tiles_are_those_of_the_processor() {
     let processor = json!({
@@ -89,6 +94,8 @@ fn tiles_are_those_of_the_processor() {
     // 2 x 2 tiles and the whole, of 4 places each.
     let rgb = picture("rgb.png");
     let four = new_ids(&out, &["--ids", &ids(20), "--image", &rgb]);
-    assert_eq!(four.as_array().unwrap().len(), 6);
+    assert_eq!(four, json!([38, 103, 57, 38, 103, 57]));
+    let three = new_ids(&out, &["--ids", &ids(12), "--image", &picture("tall.png")]);
+    assert_eq!(three, json!([119, 15, 54, 41, 112, 71]));
     generate(&out, &["--ids", &ids(4), "--image", &rgb]).exits(1, &["4 tokens", "20 places"]);
 }
