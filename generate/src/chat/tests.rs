@@ -143,6 +143,20 @@ fn calls_and_results_have_ids() {
 }
 
 #[test]
+fn parts_of_messages_are_texts_and_images() {
+    let of = |content: Value| Message::parse(&json!({"role": "user", "content": content})).unwrap();
+    let text = json!({"type": "text", "text": "a"});
+    let listed = Message::with_images(&[of(json!("a"))], 2).unwrap();
+    assert_eq!(listed, [of(json!([{"type": "image"}, {"type": "image"}, text]))]);
+    let placed = [of(json!([text, {"type": "image"}]))];
+    assert_eq!(Message::with_images(&placed, 1).unwrap(), placed);
+    for part in [json!({"type": "image_url", "image_url": {"url": "a.png"}}), json!({"type": "video"}), json!({}), json!("a")] {
+        let error = Message::with_images(&[of(json!([text, part]))], 1).unwrap_err().to_string();
+        assert!(error.contains(&format!("`type` {}", part["type"])) && error.contains("\"images\""), "{error}");
+    }
+}
+
+#[test]
 fn tools_take_the_template_that_is_for_them() {
     let tools = || Some(Tools(vec![json!({"name": "a"})]));
     let text = |template: Value, tools: Option<Tools>| {
