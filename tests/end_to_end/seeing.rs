@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::chat::typed;
 use crate::generate::{artifact, generate, json};
-use crate::support::{golden, repository, write_tokenizer};
+use crate::support::{golden, planish_compile, repository, text, write_tokenizer};
 
 /// The id that stands for a place of an image in the goldens of models that see.
 const PLACE: i64 = 137;
@@ -87,10 +88,7 @@ fn other_places_than_images_are_one_error() {
 /// Ids of transformers, likewise.
 #[test]
 fn tiles_are_those_of_the_processor() {
-    let processor = json!({
-        "image_processor_type": "Idefics3ImageProcessor", "size": {"longest_edge": 32}, "max_image_size": {"longest_edge": 16}
-    });
-    let (_folder, out) = seeing("smolvlm", processor);
+    let (_folder, out) = seeing("smolvlm", tiles(16));
     // 2 x 2 tiles and the whole, of 4 places each.
     let rgb = picture("rgb.png");
     let four = new_ids(&out, &["--ids", &ids(20), "--image", &rgb]);
@@ -98,4 +96,103 @@ fn tiles_are_those_of_the_processor() {
     let three = new_ids(&out, &["--ids", &ids(12), "--image", &picture("tall.png")]);
     assert_eq!(three, json!([119, 15, 54, 41, 112, 71]));
     generate(&out, &["--ids", &ids(4), "--image", &rgb]).exits(1, &["4 tokens", "20 places"]);
+}
+
+/// Ids of transformers, likewise: of two prompts with pictures, and of one without between them.
+#[test]
+fn lines_with_and_without_pictures_follow_each_other() {
+    let (folder, out) = seeing("llava", clip());
+    let file = folder.path().join("in.jsonl");
+    let lines = [
+        json!({"prompt": "w5 w137 w6", "images": [picture("rgb.png")]}),
+        json!({"prompt": "w5 w6"}),
+        json!({"prompt": "w5 w137 w6", "images": [picture("tall.png")]}),
+    ];
+    std::fs::write(&file, lines.each_ref().map(Value::to_string).join("\n")).unwrap();
+    for batch in ["batch=1", "batch=2", "batch=3"] {
+        let given = ["--prompts", text(&file), "--set", batch, "--greedy", "--ignore-eos", "--max-new-tokens", "6"];
+        let done = generate(&out, &given).succeeds();
+        let found: Vec<Value> = done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let found: Vec<&Value> = found.iter().map(|line| &line["ids"]).collect();
+        let expected = [[53, 126, 83, 50, 64, 64], [103, 103, 94, 69, 69, 69], [72, 100, 72, 123, 72, 123]];
+        assert_eq!(found, expected.map(|ids| json!(ids)).each_ref(), "{batch}");
+    }
+}
+
+#[test]
+fn every_message_of_a_conversation_is_checked_for_places() {
+    let (_folder, out) = seeing("llava", clip());
+    let template = "{% for m in messages %}{% for part in m.content %}{{ part.text }} {% endfor %}{% endfor %}";
+    std::fs::write(out.join("chat_template.jinja"), template).unwrap();
+    let given = ["--chat", "--greedy", "--ignore-eos", "--max-new-tokens", "2"];
+    let places = ["1 tokens that stand for places of images", "id 137", "0 places"];
+    for (messages, answers) in [(&b"w137 w5\n"[..], 0), (b"w5 w6\nw137 w5\n", 1)] {
+        assert_eq!(typed(&out, &given, messages).exits(1, &places).stdout.lines().count(), answers);
+    }
+}
+
+/// A copy of a golden of models that see, with a processor of pictures, and with more keys in its configuration.
+fn model(folder: &Path, name: &str, processor: &Value, change: impl FnOnce(&mut Value)) -> PathBuf {
+    let (from, to) = (repository().join("fixtures/seeing").join(name), folder.join("model"));
+    std::fs::create_dir(&to).unwrap();
+    let mut config: Value = serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
+    change(&mut config);
+    std::fs::write(to.join("config.json"), config.to_string()).unwrap();
+    std::fs::copy(from.join("model.safetensors"), to.join("model.safetensors")).unwrap();
+    std::fs::write(to.join("preprocessor_config.json"), processor.to_string()).unwrap();
+    to
+}
+
+/// Idefics3's processor with tiles of a side, of which pictures have two on their longest edge.
+fn tiles(side: usize) -> Value {
+    json!({
+        "image_processor_type": "Idefics3ImageProcessor", "size": {"longest_edge": 2 * side}, "max_image_size": {"longest_edge": side}
+    })
+}
+
+/// Ids of transformers, likewise.
+#[test]
+fn the_side_of_tiles_is_what_the_model_takes() {
+    let rgb = picture("rgb.png");
+    // 2 x 2 tiles and the whole, of 9 places each.
+    let given = ["--ids", &ids(45), "--image", &rgb];
+    for (side, recipe) in [(24, &[][..]), (16, &["--recipe", "image-size=24x24"])] {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("out");
+        let model = model(folder.path(), "smolvlm", &tiles(side), |_| ());
+        let says: &[&str] = if side == 24 { &["the graph takes 24 x 24"] } else { &[] };
+        planish_compile(&model, &out, recipe).exits(0, says);
+        assert_eq!(new_ids(&out, &given), json!([3, 118, 49, 41, 16, 37]), "{side}");
+    }
+    let (_folder, out) = seeing("smolvlm", tiles(24));
+    generate(&out, &["--ids", &ids(20), "--image", &rgb])
+        .exits(1, &["a tile of a picture becomes", "`max_image_size`"]);
+}
+
+#[test]
+fn keys_of_published_configurations_are_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model(folder.path(), "smolvlm", &tiles(16), |config| {
+        config["transformers.js_config"] = json!({"dtype": {"decoder_model_merged": "q4"}});
+        let text = &mut config["text_config"];
+        text["_flash_attn_2_enabled"] = true.into();
+        text["is_llama_config"] = true.into();
+        text["neftune_noise_alpha"] = json!(0.5);
+        text["perceiver_config"] = json!({"model_type": "smolvlm", "resampler_depth": 6});
+        text["pixel_shuffle_factor"] = 4.into();
+    });
+    planish_compile(&model, &folder.path().join("out"), &["--debug", "strict"]).succeeds();
+}
+
+#[test]
+fn settings_that_generate_refuses_are_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let processor = json!({
+        "image_processor_type": "Gemma3ImageProcessor", "size": {"height": 16, "width": 16}, "do_pan_and_scan": true
+    });
+    let model = model(folder.path(), "gemma3-vision", &processor, |_| ());
+    let out = folder.path().join("out");
+    let parts = ["preprocessor_config.json: `do_pan_and_scan` is true, which is not supported"];
+    planish_compile(&model, &out, &["--debug", "strict"]).exits(1, &parts);
+    planish_compile(&model, &out, &[]).exits(0, &parts);
 }

@@ -150,7 +150,9 @@ fn parts_of_messages_are_texts_and_images() {
     assert_eq!(listed, [of(json!([{"type": "image"}, {"type": "image"}, text]))]);
     let placed = [of(json!([text, {"type": "image"}]))];
     assert_eq!(Message::with_images(&placed, 1).unwrap(), placed);
-    for part in [json!({"type": "image_url", "image_url": {"url": "a.png"}}), json!({"type": "video"}), json!({}), json!("a")] {
+    for part in
+        [json!({"type": "image_url", "image_url": {"url": "a.png"}}), json!({"type": "video"}), json!({}), json!("a")]
+    {
         let error = Message::with_images(&[of(json!([text, part]))], 1).unwrap_err().to_string();
         assert!(error.contains(&format!("`type` {}", part["type"])) && error.contains("\"images\""), "{error}");
     }
