@@ -5,18 +5,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use planish_data::tokenizer::document::{Document, whole};
-use planish_sounds::{LogMel, Recording, Samples};
-use serde_json::Value;
+use planish_sounds::{FILES, LogMel, Processor, Recording, Samples};
 use tempfile::{NamedTempFile, TempPath};
 
 use super::transcriber::Windows;
 
-/// The files that may say how features are made.
-const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
-
 /// Recordings of up to so many samples stay in memory after they were read once: 10 minutes.
 const KEPT: usize = 600 * 16_000;
+
+/// The frames of features of a second, which timestamps are counted in.
+const FRAMES_PER_SECOND: usize = 100;
 
 /// How far below the loudest feature of a recording another one may be: 80 dB, in the unit of features.
 const RANGE: f32 = 2.0;
@@ -36,35 +34,37 @@ impl Features {
     /// Reads the settings of an artifact whose encoder takes windows of [bands, frames].
     ///
     /// # Errors
-    /// When a file cannot be read, or has a setting that is not computed here.
+    /// When no file says it, one is malformed, is of another model, or has a setting that is not computed here.
     pub(super) fn read(folder: &Path, window: [usize; 2]) -> Result<Self> {
-        let name = FILES.into_iter().find(|name| folder.join(name).exists()).with_context(|| {
-            format!("{} has no {}, which says how features are made; copy it there", folder.display(), FILES[0])
-        })?;
-        let path = folder.join(name);
-        let mut d = Document::open(&path)?.with_context(|| format!("{} is gone", path.display()))?;
-        if let Some(inner) = d.take("feature_extractor", "an object", |value| value.as_object().cloned())? {
-            d = Document::of(&path.display().to_string(), inner);
-        }
-        let mut size = |key: &str, usual: usize| {
-            let size = d.take(key, "a whole number above 0", |value| whole(value).filter(|size| *size > 0))?;
-            Ok::<usize, anyhow::Error>(size.unwrap_or(usual))
+        let Some(processor) = Processor::open(folder)? else {
+            bail!("{} has no {}, which says how features are made; copy it there", folder.display(), FILES[0]);
         };
-        let (bands, hop, fft) = (size("feature_size", 80)?, size("hop_length", 160)?, size("n_fft", 400)?);
-        let rate = u32::try_from(size("sampling_rate", 16_000)?)?;
-        if d.take("dither", "a number", Value::as_f64)?.is_some_and(|share| share != 0.0) {
-            bail!("`dither` of {} adds noise to recordings, which is not done here; remove it", path.display());
+        Self::of(&processor, window).with_context(|| format!("the settings of features in {}", folder.display()))
+    }
+
+    fn of(processor: &Processor, window: [usize; 2]) -> Result<Self> {
+        let Some((mel, samples)) = processor.log_mel() else {
+            bail!("`feature_extractor_type` is of another model; the encoder takes those of WhisperFeatureExtractor");
+        };
+        let (mel, rate, hop, [bands, frames]) = (mel.clone(), processor.rate(), mel.hop(), window);
+        if mel.bank().len() != bands {
+            bail!("`feature_size` is {}, and the encoder takes {bands} bands; one is of another model", mel.bank().len());
         }
-        if bands != window[0] {
+        if Some(samples) != frames.checked_mul(hop) {
+            let seconds = samples / rate as usize;
             bail!(
-                "{} makes features of {bands} bands (`feature_size`), and the encoder takes {}; one of them is of another model",
-                path.display(),
-                window[0]
+                "`chunk_length` is {seconds} s, which are {} frames, and the encoder takes {frames}; one is of another model",
+                mel.frames(samples)
             );
         }
-        let mel = LogMel::new(bands, rate, fft, hop).map_err(|why| anyhow!("{}: {why}", path.display()))?;
+        if hop.checked_mul(FRAMES_PER_SECOND) != Some(rate as usize) {
+            bail!("`hop_length` is {hop} and `sampling_rate` {rate}, and timestamps count frames of 10 ms");
+        }
+        if !processor.pads_with_silence() {
+            bail!("`padding_side` has to be right and `padding_value` 0: the silence after a recording is part of a window");
+        }
         // Whole frames, so that a part of a recording has the frames of the whole.
-        let reach = (fft / 2).div_ceil(hop) * hop;
+        let reach = (mel.length() / 2).div_ceil(hop) * hop;
         Ok(Self { mel, rate, hop, reach, window })
     }
 
@@ -268,5 +268,40 @@ impl Windows for Whole {
             }
         }
         Ok(window)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// What reading the settings of a Whisper of windows of 1 s says, with one in the place of its own.
+    fn with(key: &str, value: Value) -> String {
+        let mut settings = json!({"feature_extractor_type": "WhisperFeatureExtractor", "chunk_length": 1});
+        settings[key] = value;
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(FILES[0]), settings.to_string()).unwrap();
+        Features::read(folder.path(), [80, 100]).err().map(|error| format!("{error:#}")).unwrap_or_default()
+    }
+
+    #[test]
+    fn settings_that_cannot_be_honoured_are_refused() {
+        assert_eq!(with("n_fft", json!(400)), "");
+        for (key, value, says) in [
+            ("feature_extractor_type", json!("ASTFeatureExtractor"), "WhisperFeatureExtractor"),
+            ("feature_size", json!(128), "the encoder takes 80 bands"),
+            ("chunk_length", json!(30), "30 s, which are 3000 frames, and the encoder takes 100"),
+            ("hop_length", json!(99_999_999_999_u64), "99999999999"),
+            ("n_fft", json!(1_u64 << 40), "1099511627776"),
+            ("sampling_rate", json!(8000), "frames of 10 ms"),
+            ("padding_side", json!("left"), "has to be right"),
+            ("padding_value", json!(0.5), "`padding_value` 0"),
+            ("dither", json!(0.1), "random noise"),
+        ] {
+            let said = with(key, value);
+            assert!(said.contains(key) && said.contains(says), "{key}: {said}");
+        }
     }
 }

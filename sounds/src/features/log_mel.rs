@@ -11,6 +11,7 @@ const FLOOR: f64 = 1e-10;
 pub struct LogMel {
     spectra: Spectra,
     bank: MelBank,
+    length: usize,
     hop: usize,
 }
 
@@ -30,13 +31,19 @@ impl LogMel {
             is_straight_on_scale: false,
             by_width: true,
         });
-        Ok(Self { spectra, bank, hop })
+        Ok(Self { spectra, bank, length: fft, hop })
     }
 
     /// The filters of its bands.
     #[must_use]
     pub fn bank(&self) -> &MelBank {
         &self.bank
+    }
+
+    /// Samples that the features of a frame are computed from.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.length
     }
 
     /// Samples from one frame to the next.

@@ -108,6 +108,12 @@ impl Processor {
         }
     }
 
+    /// Whether recordings that are too short are filled up with zeros, after their end.
+    #[must_use]
+    pub fn pads_with_silence(&self) -> bool {
+        !self.is_left && self.padding == 0.0
+    }
+
     /// The features of windows of a fixed number of samples, for which Whisper is made; `None` of other processors.
     #[must_use]
     pub fn log_mel(&self) -> Option<(&LogMel, usize)> {
