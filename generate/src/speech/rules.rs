@@ -54,7 +54,7 @@ impl Timestamps {
         if new.is_empty() {
             forbid(scores, 0, first);
             if let Some(most) = max_initial {
-                forbid(scores, first + most + 1, all);
+                forbid(scores, first.saturating_add(most).saturating_add(1), all);
             }
         }
         // Where the timestamps together are likelier than each other token, one of them comes.
@@ -86,6 +86,7 @@ mod tests {
     fn a_timestamp_comes_first_and_is_no_late_one() {
         assert_eq!(after(WORDS, &[], None), [NO, NO, NO, NO, NO, 1.0, 1.0, 1.0, 1.0]);
         assert_eq!(after(WORDS, &[], Some(1)), [NO, NO, NO, NO, NO, 1.0, 1.0, NO, NO]);
+        assert_eq!(after(WORDS, &[], Some(i64::MAX)), after(WORDS, &[], None));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What generation_config.json says of transcription by Whisper.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
@@ -8,7 +9,7 @@ use planish_data::tokenizer::document::{Document, whole};
 use serde_json::{Map, Value};
 
 use super::languages;
-use crate::GenerationConfig;
+use crate::{GenerationConfig, prompt_vocabulary};
 
 /// The files that may have settings; the first one counts.
 const FILES: [&str; 2] = ["generation_config.json", "config.json"];
@@ -113,9 +114,13 @@ impl Settings {
     /// Reads them; `overriding` are settings in the place of those of the file.
     ///
     /// # Errors
-    /// When a file cannot be read, or a setting is not what it should be or cannot be honoured.
+    /// When a file cannot be read, or a setting is not what it should be, cannot be honoured, or has an id that the model does not have.
     pub(super) fn read(artifact: &Artifact, overriding: &Map<String, Value>) -> Result<Self> {
-        let folder = &artifact.folder;
+        Self::read_for(&artifact.folder, prompt_vocabulary(artifact)?, overriding)
+    }
+
+    /// The same of a model with ids from 0 to below `vocabulary`.
+    fn read_for(folder: &Path, vocabulary: i64, overriding: &Map<String, Value>) -> Result<Self> {
         let base = GenerationConfig::read_with(folder, overriding.clone())?;
         if base.num_beams.get() > 1 {
             bail!(
@@ -152,7 +157,7 @@ impl Settings {
         let Some(&end) = base.end_tokens.first() else {
             bail!("{file} has no `eos_token_id`, which ends the text of a window; add it");
         };
-        Ok(Self {
+        let settings = Self {
             start,
             end,
             pad,
@@ -169,7 +174,35 @@ impl Settings {
             unknown,
             base,
             file,
-        })
+        };
+        settings.check_ids(vocabulary)?;
+        Ok(settings)
+    }
+
+    /// Checks that the model has the tokens of all settings.
+    fn check_ids(&self, vocabulary: i64) -> Result<()> {
+        let Self { base, file, .. } = self;
+        let one = |id: Option<i64>| id.into_iter().collect::<Vec<_>>();
+        let all = [
+            ("decoder_start_token_id", vec![self.start]),
+            ("eos_token_id", base.end_tokens.clone()),
+            ("no_timestamps_token_id", one(self.no_timestamps)),
+            ("forced_decoder_ids", self.forced.iter().filter_map(|(_, id)| *id).collect()),
+            ("lang_to_id", self.languages.values().copied().collect()),
+            ("task_to_id", self.tasks.values().copied().collect()),
+            ("suppress_tokens", base.processors.suppress.clone()),
+            ("begin_suppress_tokens", base.processors.begin_suppress.clone()),
+            ("prev_sot_token_id", one(self.previous)),
+        ];
+        for (key, ids) in all {
+            if let Some(id) = ids.into_iter().find(|id| !(0..vocabulary).contains(id)) {
+                bail!(
+                    "`{key}` of {file} has the id {id}, and the model has ids from 0 to {}; correct it",
+                    vocabulary - 1
+                );
+            }
+        }
+        Ok(())
     }
 
     /// The first timestamp.
@@ -263,4 +296,42 @@ impl Settings {
 /// A language without the marks of a token.
 fn bare(token: &str) -> &str {
     token.trim_start_matches("<|").trim_end_matches("|>")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What reading the settings says for a model of ids from 0 to 9, with one in the place of its own.
+    fn with(key: &str, value: Value) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = json!({"decoder_start_token_id": 1, "eos_token_id": 2, "no_timestamps_token_id": 9});
+        settings[key] = value;
+        std::fs::write(folder.path().join(FILES[0]), settings.to_string()).unwrap();
+        let read = Settings::read_for(folder.path(), 10, &Map::new());
+        read.err().map(|error| format!("{error:#}")).unwrap_or_default()
+    }
+
+    #[test]
+    fn ids_are_of_the_vocabulary() {
+        assert_eq!(with("suppress_tokens", json!([0, 9])), "");
+        for (key, value, id) in [
+            ("decoder_start_token_id", json!(10), 10),
+            ("eos_token_id", json!([2, 11]), 11),
+            ("no_timestamps_token_id", json!(i64::MAX), i64::MAX),
+            ("no_timestamps_token_id", json!(i64::MIN), i64::MIN),
+            ("no_timestamps_token_id", json!(10), 10),
+            ("prev_sot_token_id", json!(-1), -1),
+            ("forced_decoder_ids", json!([[1, null], [2, 12]]), 12),
+            ("lang_to_id", json!({"<|en|>": 3, "<|de|>": 13}), 13),
+            ("task_to_id", json!({"transcribe": 14}), 14),
+            ("suppress_tokens", json!([3, 15]), 15),
+            ("begin_suppress_tokens", json!([-1]), -1),
+        ] {
+            let said = with(key, value);
+            assert!(said.starts_with(&format!("`{key}` of ")) && said.contains(&format!("the id {id},")), "{said}");
+        }
+    }
 }

@@ -193,9 +193,9 @@ impl Transcriber<'_> {
         text.extend(beginning);
         let new = self.settings.base.max_new_tokens;
         let most = match (new, &mut open.max_length) {
-            (Some(new), _) => (text.len() + new.get()).min(longest),
+            (Some(new), _) => text.len().saturating_add(new.get()).min(longest),
             (None, Some(length)) => {
-                *length = (*length + text.len().min((longest / 2).saturating_sub(1))).min(longest);
+                *length = length.saturating_add(text.len().min((longest / 2).saturating_sub(1))).min(longest);
                 *length
             }
             (None, None) => longest,
