@@ -48,7 +48,10 @@ impl Features {
         };
         let (mel, rate, hop, [bands, frames]) = (mel.clone(), processor.rate(), mel.hop(), window);
         if mel.bank().len() != bands {
-            bail!("`feature_size` is {}, and the encoder takes {bands} bands; one is of another model", mel.bank().len());
+            bail!(
+                "`feature_size` is {}, and the encoder takes {bands} bands; one is of another model",
+                mel.bank().len()
+            );
         }
         if Some(samples) != frames.checked_mul(hop) {
             let seconds = samples / rate as usize;
@@ -61,7 +64,9 @@ impl Features {
             bail!("`hop_length` is {hop} and `sampling_rate` {rate}, and timestamps count frames of 10 ms");
         }
         if !processor.pads_with_silence() {
-            bail!("`padding_side` has to be right and `padding_value` 0: the silence after a recording is part of a window");
+            bail!(
+                "`padding_side` has to be right and `padding_value` 0: the silence after a recording is part of a window"
+            );
         }
         // Whole frames, so that a part of a recording has the frames of the whole.
         let reach = (mel.length() / 2).div_ceil(hop) * hop;
