@@ -93,6 +93,14 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             Usage("--format has several forms, and standard output takes one; name a folder with -o".into()).into()
         );
     }
+    let subtitles = format.iter().find(|format| !format.can_be_joined());
+    if let (None, false, Some(format), 2..) = (&output, json, subtitles, audio.len()) {
+        return Err(Usage(format!(
+            "--format {format} is for one recording on standard output, and there are {}; name a folder with -o",
+            audio.len()
+        ))
+        .into());
+    }
     let files = output.map(|folder| Files::new(&folder, &audio, &format)).transpose()?;
     let artifact = Artifact::open(&arguments.artifact)?;
     let (threads, runtime) = arguments.threads.settle(&arguments.run_on);
@@ -296,7 +304,7 @@ impl TranscribeObserver for Console<'_> {
             let made = &mut all[recording];
             for (format, file) in &mut made.open {
                 let count = made.parts.entry(format.ending()).or_default();
-                let Some(part) = format.part(*count, segment) else { continue };
+                let Some(part) = format.part(*count, &self.audio[recording], segment) else { continue };
                 *count += 1;
                 file.write_all(part.as_bytes()).with_context(|| format!("cannot write the {format} of a recording"))?;
             }
@@ -305,7 +313,7 @@ impl TranscribeObserver for Console<'_> {
                 if *count == 0 {
                     made.waiting += format.beginning();
                 }
-                if let Some(part) = format.part(*count, segment) {
+                if let Some(part) = format.part(*count, &self.audio[recording], segment) {
                     *count += 1;
                     made.waiting += &part;
                 }

@@ -77,6 +77,17 @@ fn windows_are_those_of_the_transformers_library() {
     assert_eq!(found["recordings"][0]["language"], "haw");
     assert_eq!(found["audio_seconds"], 5.0);
 
+    // Lines on standard output say which recording they are of.
+    let other = folder.path().join("other.wav");
+    fs::copy(&recording, &other).unwrap();
+    let lines = planish(words(&[text(&other), "--format", "json"])).exits(0, &[]);
+    let lines: Vec<Value> = lines.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (first, second) = lines.split_at(lines.len() / 2);
+    for (lines, path) in [(first, &recording), (second, &other)] {
+        assert!(lines.iter().all(|line| line["file"] == text(path)), "{lines:?}");
+        assert_eq!(segments(&serde_json::json!({ "segments": lines })), segments(&expected));
+    }
+
     // Two recordings side by side are what they are alone.
     let copy = folder.path().join("copy.wav");
     fs::copy(&recording, &copy).unwrap();
@@ -107,7 +118,19 @@ fn what_cannot_be_is_refused() {
     refused(&[recording, "--language", "klingon"], 1, &["klingon", "no language of Whisper"]);
     refused(&[recording, "--language", "spanish"], 1, &["<|es|>", "the model knows de, en, fr, haw"]);
     refused(&[recording, "--format", "srt,vtt"], 2, &["standard output takes one", "-o"]);
+    refused(&[recording, recording, "--format", "vtt"], 2, &["--format vtt is for one recording", "-o"]);
     refused(&[recording, recording, "-o", text(&folder.path().join("texts"))], 2, &["would both be written"]);
     refused(&[recording, "--set", "logprob_threshold=low"], 2, &["logprob_threshold"]);
     refused(&[text(&folder.path().join("none.wav"))], 1, &["none.wav"]);
+
+    let path = out.join("generation_config.json");
+    let config = fs::read_to_string(&path).unwrap();
+    fs::write(&path, config.replace("\"no_timestamps_token_id\": 51", "\"no_timestamps_token_id\": 9223372036854775807"))
+        .unwrap();
+    refused(&[recording], 1, &["`no_timestamps_token_id` of", "has the id 9223372036854775807"]);
+    fs::write(&path, config).unwrap();
+    let path = out.join("preprocessor_config.json");
+    let config = fs::read_to_string(&path).unwrap();
+    fs::write(&path, config.replace("Whisper", "AST")).unwrap();
+    refused(&[recording], 1, &["`feature_extractor_type` is of another model"]);
 }

@@ -1,7 +1,10 @@
 //! Segments as files of text and of subtitles.
 
 use std::fmt::{self, Write as _};
+use std::path::Path;
 use std::str::FromStr;
+
+use serde::Serialize;
 
 use super::Segment;
 
@@ -18,9 +21,23 @@ pub enum TranscriptFormat {
     Json,
 }
 
+/// A segment that says which recording it is of.
+#[derive(Serialize)]
+struct Line<'a> {
+    file: String,
+    #[serde(flatten)]
+    segment: &'a Segment,
+}
+
 impl TranscriptFormat {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Text, Self::SubRip, Self::WebVtt, Self::Json];
+
+    /// Whether what several recordings say can be in one such file, one after the other: times of subtitles begin anew with each.
+    #[must_use]
+    pub fn can_be_joined(self) -> bool {
+        matches!(self, Self::Text | Self::Json)
+    }
 
     /// How names of such files end.
     #[must_use]
@@ -39,13 +56,14 @@ impl TranscriptFormat {
         if self == Self::WebVtt { "WEBVTT\n\n" } else { "" }
     }
 
-    /// A segment as a part of such a file, which has `number` parts before it; of JSON a line of its own. A segment without text is
-    /// none but in JSON.
+    /// A segment of a recording as a part of such a file, which has `number` parts before it; of JSON a line of its own, which names
+    /// the recording. A segment without text is none but in JSON.
     #[must_use]
-    pub fn part(self, number: usize, segment: &Segment) -> Option<String> {
+    pub fn part(self, number: usize, recording: &Path, segment: &Segment) -> Option<String> {
         let Segment { start, end, text, .. } = segment;
         if self == Self::Json {
-            return serde_json::to_string(segment).ok().map(|line| line + "\n");
+            let line = Line { file: recording.display().to_string(), segment };
+            return serde_json::to_string(&line).ok().map(|line| line + "\n");
         }
         if text.is_empty() {
             return None;
@@ -107,12 +125,12 @@ mod tests {
 
     #[test]
     fn parts_have_the_form_of_their_files() {
-        let of = |format: TranscriptFormat, text: &str| format.part(1, &segment(text)).unwrap_or_default();
+        let of = |format: TranscriptFormat, text: &str| format.part(1, Path::new("talks/a.wav"), &segment(text)).unwrap_or_default();
         assert_eq!(of(TranscriptFormat::SubRip, "a --> b"), "2\n01:01:01,500 --> 01:01:02,000\na -> b\n\n");
         assert_eq!(of(TranscriptFormat::WebVtt, "a"), "01:01:01.500 --> 01:01:02.000\na\n\n");
         assert_eq!(of(TranscriptFormat::Text, "a --> b"), "a --> b\n");
         assert_eq!(of(TranscriptFormat::Text, ""), "");
-        let json = r#"{"id":3,"seek":0,"start":3661.5,"end":3662.0,"text":"","tokens":[1]}"#;
+        let json = r#"{"file":"talks/a.wav","id":3,"seek":0,"start":3661.5,"end":3662.0,"text":"","tokens":[1]}"#;
         assert_eq!(of(TranscriptFormat::Json, ""), format!("{json}\n"));
         assert_eq!("srt".parse(), Ok(TranscriptFormat::SubRip));
         assert!("doc".parse::<TranscriptFormat>().is_err());
