@@ -121,7 +121,9 @@ fn what_cannot_be_is_refused() {
     refused(&[recording, recording, "--format", "vtt"], 2, &["--format vtt is for one recording", "-o"]);
     refused(&[recording, recording, "-o", text(&folder.path().join("texts"))], 2, &["would both be written"]);
     refused(&[recording, "--set", "logprob_threshold=low"], 2, &["logprob_threshold"]);
-    refused(&[text(&folder.path().join("none.wav"))], 1, &["none.wav"]);
+    let (none, texts) = (folder.path().join("none.wav"), folder.path().join("one"));
+    refused(&[recording, text(&none), "-o", text(&texts)], 1, &["none.wav"]);
+    assert_eq!(fs::read_dir(&texts).unwrap().count(), 0, "the first recording is not written down");
 
     let path = out.join("generation_config.json");
     let config = fs::read_to_string(&path).unwrap();

@@ -16,6 +16,7 @@ use anyhow::Result;
 use planish_artifact::Artifact;
 use planish_artifact::backend::{RuntimeSettings, lacks};
 use planish_data::tokenizer::TextTokenizer;
+use planish_sounds::Recording;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -167,6 +168,10 @@ pub fn transcribe(
     let runtime = artifact.runtime(&RuntimeSettings { fast_start: true, ..options.runtime.clone() });
     if let Some(problem) = lacks(runtime.as_ref(), artifact.computes()) {
         return Err(problem.into());
+    }
+    // One that is not there ends the transcription before the first is written down.
+    for path in recordings.iter().filter(|path| path.as_os_str() != "-") {
+        Recording::open(path)?;
     }
     let settings = Settings::read(artifact, &options.settings)?;
     if !settings.unknown.is_empty() {
