@@ -259,12 +259,11 @@ impl<'a> Console<'a> {
             let made = self.made.borrow();
             let recordings: Vec<Document<'_>> =
                 made.iter().zip(self.audio).map(|(made, path)| made.document(path)).collect();
-            return print_json(&serde_json::json!({
-                "recordings": recordings,
-                "audio_seconds": done,
-                "seconds": seconds,
-                "real_time_factor": seconds / done.max(1e-9),
-            }));
+            let mut run = serde_json::json!({"recordings": recordings, "audio_seconds": done, "seconds": seconds});
+            if done > 0.0 {
+                run["real_time_factor"] = (seconds / done).into();
+            }
+            return print_json(&run);
         }
         progress(&format!("{done:.1} s of sound in {seconds:.1} s: {pace:.1} times real time"));
         Ok(())

@@ -77,6 +77,14 @@ fn windows_are_those_of_the_transformers_library() {
     assert_eq!(found["recordings"][0]["language"], "haw");
     assert_eq!(found["audio_seconds"], 5.0);
 
+    // A recording that is shorter than a frame.
+    let short = folder.path().join("short.wav");
+    write_noise(&short, 100);
+    let done = planish(["transcribe", text(&out), text(&short), "--json", "--language", "en"]).exits(0, &[]);
+    let found: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(found["recordings"][0]["seconds"], 0.00625);
+    assert_eq!(found["recordings"][0]["segments"], serde_json::json!([]));
+
     // Lines on standard output say which recording they are of.
     let other = folder.path().join("other.wav");
     fs::copy(&recording, &other).unwrap();
@@ -127,8 +135,11 @@ fn what_cannot_be_is_refused() {
 
     let path = out.join("generation_config.json");
     let config = fs::read_to_string(&path).unwrap();
-    fs::write(&path, config.replace("\"no_timestamps_token_id\": 51", "\"no_timestamps_token_id\": 9223372036854775807"))
-        .unwrap();
+    fs::write(
+        &path,
+        config.replace("\"no_timestamps_token_id\": 51", "\"no_timestamps_token_id\": 9223372036854775807"),
+    )
+    .unwrap();
     refused(&[recording], 1, &["`no_timestamps_token_id` of", "has the id 9223372036854775807"]);
     fs::write(&path, config).unwrap();
     let path = out.join("preprocessor_config.json");

@@ -125,7 +125,9 @@ mod tests {
 
     #[test]
     fn parts_have_the_form_of_their_files() {
-        let of = |format: TranscriptFormat, text: &str| format.part(1, Path::new("talks/a.wav"), &segment(text)).unwrap_or_default();
+        let of = |format: TranscriptFormat, text: &str| {
+            format.part(1, Path::new("talks/a.wav"), &segment(text)).unwrap_or_default()
+        };
         assert_eq!(of(TranscriptFormat::SubRip, "a --> b"), "2\n01:01:01,500 --> 01:01:02,000\na -> b\n\n");
         assert_eq!(of(TranscriptFormat::WebVtt, "a"), "01:01:01.500 --> 01:01:02.000\na\n\n");
         assert_eq!(of(TranscriptFormat::Text, "a --> b"), "a --> b\n");

@@ -119,7 +119,13 @@ impl Features {
             (Source::File(path.to_owned(), None, copy), found)
         };
         let features = Self { mel: self.mel.clone(), ..*self };
-        Ok(Box::new(Whole { features, source, frames: self.mel.frames(count), floor: loudest - RANGE }))
+        let floor = loudest - RANGE;
+        Ok(Box::new(Whole { features, source, frames: self.mel.frames(count), seconds: self.seconds(count), floor }))
+    }
+
+    /// How long so many samples are.
+    fn seconds(&self, samples: usize) -> f64 {
+        samples as f64 / f64::from(self.rate)
     }
 
     /// The number of samples, which come in pieces of so many and fewer at the end, and their loudest feature.
@@ -156,10 +162,10 @@ impl Features {
 
     /// A recording of one window, filled up with silence.
     fn short(&self, mut samples: Vec<f32>) -> Result<Short> {
-        let frames = self.mel.frames(samples.len());
+        let (frames, seconds) = (self.mel.frames(samples.len()), self.seconds(samples.len()));
         samples.resize(self.window[1] * self.hop, 0.0);
         let features = self.mel.compute(&samples).map_err(|why| anyhow!("{why}"))?;
-        Ok(Short { features, frames, window: self.window })
+        Ok(Short { features, frames, seconds, window: self.window })
     }
 }
 
@@ -168,12 +174,17 @@ struct Short {
     features: Vec<f32>,
     /// Without the silence.
     frames: usize,
+    seconds: f64,
     window: [usize; 2],
 }
 
 impl Windows for Short {
     fn frames(&self) -> usize {
         self.frames
+    }
+
+    fn seconds(&self) -> f64 {
+        self.seconds
     }
 
     fn window(&mut self, from: usize) -> Result<Vec<f32>> {
@@ -210,6 +221,7 @@ struct Whole {
     features: Features,
     source: Source,
     frames: usize,
+    seconds: f64,
     /// The least feature.
     floor: f32,
 }
@@ -255,6 +267,10 @@ impl Whole {
 impl Windows for Whole {
     fn frames(&self) -> usize {
         self.frames
+    }
+
+    fn seconds(&self) -> f64 {
+        self.seconds
     }
 
     fn window(&mut self, from: usize) -> Result<Vec<f32>> {

@@ -20,6 +20,9 @@ pub(super) trait Windows {
     /// How many frames it has.
     fn frames(&self) -> usize;
 
+    /// How long it is.
+    fn seconds(&self) -> f64;
+
     /// The features from a frame on, [bands, frames of a window], with zeros after the end.
     ///
     /// # Errors
@@ -60,6 +63,14 @@ struct Open {
     segments: usize,
 }
 
+impl Open {
+    /// How many seconds are done.
+    fn done(&self) -> f64 {
+        // Frames of 10 ms.
+        (self.seek as f64 / 100.0).min(self.windows.seconds())
+    }
+}
+
 /// A model with its settings.
 pub(super) struct Transcriber<'a> {
     pub(super) model: SpeechModel,
@@ -81,7 +92,7 @@ impl Transcriber<'_> {
             while live.len() < asked.batch.max(1) {
                 let Some(number) = waiting.next() else { break };
                 let windows = open(number)?;
-                self.observer.began(number, seconds(windows.frames()))?;
+                self.observer.began(number, windows.seconds())?;
                 live.push(Open {
                     number,
                     windows,
@@ -101,7 +112,7 @@ impl Transcriber<'_> {
             live = still;
             for open in &over {
                 let language = open.language.and_then(|id| self.settings.code(id)).map(str::to_owned);
-                self.observer.ended(open.number, Transcribed { language, seconds: seconds(open.windows.frames()) })?;
+                self.observer.ended(open.number, Transcribed { language, seconds: open.windows.seconds() })?;
             }
             if live.is_empty() && waiting.is_empty() {
                 return Ok(());
@@ -214,7 +225,7 @@ impl Transcriber<'_> {
         open.is_sure = said.is_sure();
         if said.is_silence {
             open.seek += frames;
-            return self.observer.progress(open.number, seconds(open.seek));
+            return self.observer.progress(open.number, open.done());
         }
         let first = self.settings.first_timestamp();
         let (found, next) = pieces(&said.tokens, first, open.seek, frames);
@@ -244,11 +255,6 @@ impl Transcriber<'_> {
             self.observer.segment(open.number, &segment)?;
         }
         open.said.drain(..open.said.len().saturating_sub(most));
-        self.observer.progress(open.number, seconds(open.seek.min(open.windows.frames())))
+        self.observer.progress(open.number, open.done())
     }
-}
-
-/// Frames of 10 ms in seconds.
-fn seconds(frames: usize) -> f64 {
-    frames as f64 / 100.0
 }
