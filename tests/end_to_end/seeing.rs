@@ -67,7 +67,7 @@ fn a_place_of_an_image_becomes_as_many_tokens_as_it_has_places() {
     assert_eq!(two(&tall, &rgb), json!([72, 63, 72, 63, 72, 63]));
     // A picture of one pixel is one, and a text needs none.
     let pixel = new_ids(&out, &["--prompt", "w137 w5", "--image", &picture("pixel.png")]);
-    assert_eq!(pixel, json!([30; 6]));
+    assert_eq!(pixel, json!(vec![30; 6]));
     assert_eq!(new_ids(&out, &["--prompt", "w5 w6"]), json!([103, 103, 94, 69, 69, 69]));
 }
 
