@@ -53,15 +53,15 @@ impl Features {
                 mel.bank().len()
             );
         }
+        if hop.checked_mul(FRAMES_PER_SECOND) != Some(rate as usize) {
+            bail!("`hop_length` is {hop} and `sampling_rate` {rate}, and timestamps count frames of 10 ms");
+        }
         if Some(samples) != frames.checked_mul(hop) {
             let seconds = samples / rate as usize;
             bail!(
                 "`chunk_length` is {seconds} s, which are {} frames, and the encoder takes {frames}; one is of another model",
                 mel.frames(samples)
             );
-        }
-        if hop.checked_mul(FRAMES_PER_SECOND) != Some(rate as usize) {
-            bail!("`hop_length` is {hop} and `sampling_rate` {rate}, and timestamps count frames of 10 ms");
         }
         if !processor.pads_with_silence() {
             bail!(
