@@ -126,7 +126,7 @@ fn every_message_of_a_conversation_is_checked_for_places() {
     std::fs::write(out.join("chat_template.jinja"), template).unwrap();
     let given = ["--chat", "--greedy", "--ignore-eos", "--max-new-tokens", "2"];
     let places = ["1 tokens that stand for places of images", "id 137", "0 places"];
-    for (messages, answers) in [(&b"w137 w5\n"[..], 0), (b"w5 w6\nw137 w5\n", 1)] {
+    for (messages, answers) in [(&b"w137 w5\n"[..], 0), (&b"w5 w6\nw137 w5\n"[..], 1)] {
         assert_eq!(typed(&out, &given, messages).exits(1, &places).stdout.lines().count(), answers);
     }
 }
@@ -156,7 +156,7 @@ fn the_side_of_tiles_is_what_the_model_takes() {
     let rgb = picture("rgb.png");
     // 2 x 2 tiles and the whole, of 9 places each.
     let given = ["--ids", &ids(45), "--image", &rgb];
-    for (side, recipe) in [(24, &[][..]), (16, &["--recipe", "image-size=24x24"])] {
+    for (side, recipe) in [(24, &[][..]), (16, &["--recipe", "image-size=24x24"][..])] {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("out");
         let model = model(folder.path(), "smolvlm", &tiles(side), |_| ());
