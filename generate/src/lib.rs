@@ -53,8 +53,8 @@ pub use processors::{Processors, Sequence};
 pub use prompt_file::{FileLine, read_lines};
 pub use sample::{Sampling, likeliest};
 pub use speech::{
-    Segment, SpeechTask, SpokenWord, TEMPERATURES, Thresholds, TranscribeObserver, TranscribeOptions, Transcribed,
-    TranscriptFormat, transcribe,
+    Segment, SpeechTask, SpokenWord, Thresholds, TranscribeObserver, TranscribeOptions, Transcribed, TranscriptFormat,
+    transcribe,
 };
 pub use top_k::{Candidate, Row, top_k};
 

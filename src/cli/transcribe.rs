@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use planish_artifact::Artifact;
 use planish_generate::{
-    Segment, SpeechTask, TEMPERATURES, TranscribeObserver, TranscribeOptions, Transcribed, TranscriptFormat, transcribe,
+    Segment, SpeechTask, TranscribeObserver, TranscribeOptions, Transcribed, TranscriptFormat, transcribe,
 };
 use serde::Serialize;
 
@@ -27,15 +27,18 @@ use super::{RunOn, Usage, note, print_json, warn};
 /// The most recordings that run side by side.
 const MOST_BATCH: usize = 256;
 
-/// Write down what recordings say, with the artifact of Whisper
+/// Write down what recordings say, with the artifact of Whisper or of a CTC model
 ///
-/// A window of the length that the model takes, 30 s for Whisper, is decoded after the other; each begins where the last timestamp of
+/// Of Whisper, a window of the length that the model takes, 30 s for Whisper, is decoded after the other; each begins where the last timestamp of
 /// the one before is, as in the transformers library. Recordings are read piece by piece, so that memory does not depend on their
 /// length. Where a text repeats itself or is unlikely, the window is decoded again at the next temperature; where the model says that
 /// nobody speaks, it is left out.
 ///
 /// The settings come from the artifact's generation_config.json: tokens that are suppressed, languages and tasks, thresholds. How
 /// features are made comes from preprocessor_config.json.
+///
+/// A CTC model, such as wav2vec2, reads windows of 30 s that overlap by 10 s, of which the frames of 5 s at their edges are left out, as
+/// in the pipeline of the transformers library. It has no language, task or temperature to choose.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The artifact's folder
@@ -61,7 +64,7 @@ pub(super) struct Arguments {
     /// tokens [default: 0,0.2,0.4,0.6,0.8,1]
     #[arg(long, value_name = "T,..", value_delimiter = ',', value_parser = temperature)]
     temperature: Vec<f64>,
-    /// How many recordings run side by side
+    /// How many recordings run side by side; of a CTC model, how many windows of a recording
     #[arg(long, value_name = "N", default_value = "1", value_parser = |text: &str| whole(text, 1, MOST_BATCH))]
     batch: usize,
     /// The seed of tokens that are drawn
@@ -107,10 +110,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let options = TranscribeOptions {
         language: arguments.language,
         task: arguments.task,
-        temperatures: match arguments.temperature.is_empty() {
-            true => TEMPERATURES.to_vec(),
-            false => arguments.temperature,
-        },
+        temperatures: arguments.temperature,
         settings: arguments.settings.members.clone(),
         batch: arguments.batch,
         seed: arguments.seed,
@@ -338,6 +338,7 @@ impl TranscribeObserver for Console<'_> {
         {
             let mut all = self.made.borrow_mut();
             let made = &mut all[recording];
+            made.seconds = transcribed.seconds;
             made.done = made.seconds;
             made.transcribed = Some(transcribed);
             made.open = Vec::new();

@@ -10,13 +10,13 @@ use crate::support::{golden, planish, planish_compile, repository, scratch, text
 
 const NAMES: [&str; 2] = ["plain.wav", "short.wav"];
 
-fn predicted() -> Value {
+pub(crate) fn predicted() -> Value {
     let path = repository().join("fixtures/sounds/predicted.json");
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
 /// A golden with the settings of its processor and a vocabulary, and its artifact.
-fn compiled(name: &str, folder: &Path) -> (PathBuf, PathBuf) {
+pub(crate) fn compiled(name: &str, folder: &Path) -> (PathBuf, PathBuf) {
     let (model, out) = (folder.join("model"), folder.join("out"));
     fs::create_dir(&model).unwrap();
     for file in ["config.json", "model.safetensors"] {

@@ -1,10 +1,12 @@
-//! `planish transcribe` on the model of fixtures/speech, whose transcription by the transformers library is stored.
+//! `planish transcribe` on the model of fixtures/speech, whose transcription by the transformers library is stored, and on a CTC
+//! model, of which fixtures/sounds/predicted.json has what the pipeline of the library makes.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
+use crate::sounds::{compiled, predicted};
 use crate::support::{planish, planish_compile, repository, scratch, text};
 
 /// Half seconds of noise, loud and quiet by turns, as fixtures/speech/make.py has them.
@@ -146,4 +148,47 @@ fn what_cannot_be_is_refused() {
     let config = fs::read_to_string(&path).unwrap();
     fs::write(&path, config.replace("Whisper", "AST")).unwrap();
     refused(&[recording], 1, &["`feature_extractor_type` is of another model"]);
+}
+
+#[test]
+fn windows_of_ctc_are_those_of_the_pipeline_of_transformers() {
+    let folder = scratch();
+    let (_, out) = compiled("hubert", folder.path());
+    let expected = &predicted()["windows"];
+    let sounds = repository().join("fixtures/sounds/files");
+    let (plain, short) = (sounds.join("plain.wav"), sounds.join("short.wav"));
+    let length = format!("chunk_length_s={}", expected["seconds"]);
+    let recordings = ["transcribe", text(&out), text(&plain), text(&short), "--set", &length];
+    let subtitles = folder.path().join("subtitles");
+    for batch in ["1", "3"] {
+        let done = planish([&recordings[..], &["--batch", batch, "--json"]].concat()).exits(0, &[]);
+        let found: Value = serde_json::from_str(&done.stdout).unwrap();
+        for (at, name) in ["plain.wav", "short.wav"].into_iter().enumerate() {
+            let (found, expected) = (&found["recordings"][at], &expected[name]);
+            assert_eq!(found["text"], expected["text"], "{name}");
+            let segments = found["segments"].as_array().unwrap();
+            let words: Vec<&Value> = segments.iter().flat_map(|segment| segment["words"].as_array().unwrap()).collect();
+            let expected = expected["words"].as_array().unwrap();
+            assert_eq!(words.len(), expected.len(), "{name}");
+            for (word, expected) in words.into_iter().zip(expected) {
+                assert_eq!(word["word"], expected[0], "{name}");
+                for (key, at) in [("start", 1), ("end", 2)] {
+                    let (own, other) = (word[key].as_f64().unwrap(), expected[at].as_f64().unwrap());
+                    assert!((own - other).abs() < 6e-4, "{name}: {word} {expected}");
+                }
+            }
+        }
+    }
+    planish([&recordings[..], &["-o", text(&subtitles), "--format", "srt,txt"]].concat()).exits(0, &["s of sound in"]);
+    let said = fs::read_to_string(subtitles.join("short.txt")).unwrap();
+    assert_eq!(said.split_whitespace().collect::<Vec<_>>().join(" "), expected["short.wav"]["text"]);
+
+    let tiny = folder.path().join("tiny.wav");
+    write_noise(&tiny, 5);
+    for command in [vec!["transcribe", text(&out), text(&tiny)], vec!["predict", text(&out), "--data", text(&tiny)]] {
+        planish(command).exits(1, &["tiny.wav", "too short", "5 samples"]);
+    }
+    for option in [["--language", "de"], ["--task", "translate"], ["--temperature", "0"], ["--set", "num_beams=1"]] {
+        planish([&recordings[..4], &option].concat()).exits(1, &[option[0], "is a CTC model"]);
+    }
 }

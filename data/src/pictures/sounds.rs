@@ -7,10 +7,11 @@ use anyhow::{Context, Result, bail};
 use planish_artifact::manifest::Input;
 use planish_eval::Tensor;
 use planish_ir::{DType, InputRole};
-use planish_sounds::{FILES, Prepared, Processor, Sounds};
+use planish_sounds::{FILES, Prepared, Processor, SoundError, Sounds};
 
 use crate::inputs::Sampling;
 use crate::listed;
+use crate::tokenizer::ctc::fewest_samples;
 
 use super::inputs::Port;
 
@@ -21,6 +22,8 @@ pub struct SoundInputs {
     folder: PathBuf,
     values: Port,
     mask: Option<Port>,
+    /// The fewest samples that the model makes a frame of, where it is known.
+    fewest: Option<usize>,
 }
 
 impl SoundInputs {
@@ -67,15 +70,47 @@ impl SoundInputs {
             None if !has_tokens => Port::find(wanted, InputRole::Mask)?,
             mask => mask,
         };
-        Ok(Self { processor, folder: folder.to_owned(), values, mask })
+        let fewest = if is_waveform { fewest_samples(folder)? } else { None };
+        Ok(Self { processor, folder: folder.to_owned(), values, mask, fewest })
     }
 
     /// A file as the numbers of a recording.
     ///
     /// # Errors
-    /// When it cannot be read, is damaged, or cannot be processed.
+    /// When it cannot be read, is damaged, is too short for the model, or cannot be processed.
     pub fn read(&self, path: &Path) -> Result<Prepared> {
-        Ok(self.processor.read(path)?)
+        self.checked(self.processor.read(path)?, path)
+    }
+
+    /// Samples at the [rate](Self::rate) as the numbers of a recording; `path` is what errors call it.
+    ///
+    /// # Errors
+    /// When they are too few for the model, or cannot be processed.
+    pub fn prepare(&self, samples: &[f32], path: &Path) -> Result<Prepared> {
+        let prepared = self.processor.prepare(samples);
+        self.checked(prepared.map_err(|message| SoundError::File { path: path.to_owned(), message })?, path)
+    }
+
+    /// The samples per second that it takes.
+    #[must_use]
+    pub fn rate(&self) -> u32 {
+        self.processor.rate()
+    }
+
+    /// Checks that there is a frame.
+    fn checked(&self, prepared: Prepared, path: &Path) -> Result<Prepared> {
+        match self.fewest {
+            Some(fewest) if prepared.places() < fewest => {
+                let message = format!(
+                    "it is too short: it has {} samples at {} Hz, and the model makes a frame of {fewest} (`conv_kernel` and \
+                     `conv_stride` of config.json)",
+                    prepared.places(),
+                    self.rate()
+                );
+                Err(SoundError::File { path: path.to_owned(), message }.into())
+            }
+            _ => Ok(prepared),
+        }
     }
 
     /// Recordings as inputs, a row each.

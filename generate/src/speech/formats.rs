@@ -110,11 +110,11 @@ mod tests {
     fn segment(text: &str) -> Segment {
         Segment {
             id: 3,
-            seek: 0,
+            seek: Some(0),
             start: 3661.5,
             end: 3662.0,
             text: text.to_owned(),
-            tokens: vec![1],
+            tokens: Some(vec![1]),
             temperature: None,
             avg_logprob: None,
             compression_ratio: None,

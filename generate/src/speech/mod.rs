@@ -1,5 +1,6 @@
 //! Recordings written down: [`transcribe`] takes recordings and gives segments of text with their times.
 
+mod ctc;
 mod formats;
 mod languages;
 mod model;
@@ -12,7 +13,7 @@ mod window;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use planish_artifact::Artifact;
 use planish_artifact::backend::{RuntimeSettings, lacks};
 use planish_data::tokenizer::TextTokenizer;
@@ -20,6 +21,7 @@ use planish_sounds::Recording;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use ctc::CtcTranscriber;
 pub use formats::TranscriptFormat;
 use model::SpeechModel;
 use settings::Settings;
@@ -28,23 +30,25 @@ use source::Features;
 use transcriber::{Asked, Transcriber};
 
 /// The temperatures at which a window is decoded until its text is not doubtful.
-pub const TEMPERATURES: [f64; 6] = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
+const TEMPERATURES: [f64; 6] = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
 
 /// A piece of what a recording says.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Segment {
     /// Its place among those of the recording.
     pub id: usize,
-    /// The frame that its window begins at.
-    pub seek: usize,
+    /// The frame that its window begins at, where windows follow from each other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seek: Option<usize>,
     /// Seconds from the beginning of the recording.
     pub start: f64,
     /// Seconds from the beginning of the recording.
     pub end: f64,
     /// Without timestamps.
     pub text: String,
-    /// With timestamps.
-    pub tokens: Vec<i64>,
+    /// With timestamps, where the model writes tokens one after the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<Vec<i64>>,
     /// The temperature of its window; 0 is the likeliest tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
@@ -87,7 +91,7 @@ pub trait TranscribeObserver {
     /// Something may be wrong.
     fn warning(&self, text: &str);
 
-    /// A recording of so many seconds begins.
+    /// A recording begins that has so many seconds by its own words.
     ///
     /// # Errors
     /// These end the transcription, as those of the others.
@@ -125,11 +129,11 @@ pub struct TranscribeOptions {
     pub language: Option<String>,
     /// What is written down; what generation_config.json says where absent.
     pub task: Option<SpeechTask>,
-    /// The temperatures at which a doubtful window is decoded, one after the other.
+    /// The temperatures at which a doubtful window is decoded, one after the other; 0, 0.2, 0.4, 0.6, 0.8 and 1 where there are none.
     pub temperatures: Vec<f64>,
-    /// Settings in the place of those of generation_config.json, by the same keys.
+    /// Settings in the place of those of generation_config.json, by the same keys; of CTC, `chunk_length_s`.
     pub settings: Map<String, Value>,
-    /// How many recordings run side by side.
+    /// How many recordings run side by side; of CTC, how many windows of a recording.
     pub batch: usize,
     /// Recording number n draws with the seed plus n, where temperatures are above 0.
     pub seed: u64,
@@ -144,7 +148,7 @@ impl Default for TranscribeOptions {
         Self {
             language: None,
             task: None,
-            temperatures: TEMPERATURES.to_vec(),
+            temperatures: Vec::new(),
             settings: Map::new(),
             batch: 1,
             seed: 0,
@@ -173,6 +177,16 @@ pub fn transcribe(
     for path in recordings.iter().filter(|path| path.as_os_str() != "-") {
         Recording::open(path)?;
     }
+    if let Some(part) = ctc::part(artifact)? {
+        let transcriber = CtcTranscriber::load(artifact, part, runtime.as_ref(), options, observer)?;
+        return recordings.iter().enumerate().try_for_each(|(number, path)| transcriber.run(number, path));
+    }
+    if options.settings.contains_key(ctc::LENGTH) {
+        bail!(
+            "--set {} is of CTC models, and the windows of Whisper have the length that its encoder takes",
+            ctc::LENGTH
+        );
+    }
     let settings = Settings::read(artifact, &options.settings)?;
     if !settings.unknown.is_empty() {
         observer.warning(&format!("unknown keys of generation_config.json: {}", settings.unknown.join(", ")));
@@ -184,7 +198,7 @@ pub fn transcribe(
     let asked = Asked {
         language: options.language.as_deref(),
         task: options.task,
-        temperatures: &options.temperatures,
+        temperatures: if options.temperatures.is_empty() { &TEMPERATURES } else { &options.temperatures },
         batch: options.batch,
         seed: options.seed,
     };

@@ -30,6 +30,19 @@ pub(super) struct Features {
     window: [usize; 2],
 }
 
+/// A copy of standard input on disk, which can be read again, where the path is `-`.
+///
+/// # Errors
+/// When it cannot be copied.
+pub(super) fn copied(path: &Path) -> Result<Option<TempPath>> {
+    if path.as_os_str() != "-" {
+        return Ok(None);
+    }
+    let mut copy = NamedTempFile::new().context("cannot make a file for standard input")?;
+    io::copy(&mut io::stdin().lock(), copy.as_file_mut()).context("cannot copy standard input to a file")?;
+    Ok(Some(copy.into_temp_path()))
+}
+
 impl Features {
     /// Reads the settings of an artifact whose encoder takes windows of [bands, frames].
     ///
@@ -78,19 +91,13 @@ impl Features {
     /// # Errors
     /// When it cannot be read.
     pub(super) fn open(&self, path: &Path) -> Result<Box<dyn Windows>> {
-        if path.as_os_str() == "-" {
-            return self.open_copy(&mut io::stdin().lock());
+        match copied(path)? {
+            None => self.open_file(path, None),
+            Some(copy) => {
+                let path = copy.to_path_buf();
+                self.open_file(&path, Some(copy)).context("standard input")
+            }
         }
-        self.open_file(path, None)
-    }
-
-    /// The same of what can be read once: a copy on disk can be read again.
-    fn open_copy(&self, from: &mut dyn io::Read) -> Result<Box<dyn Windows>> {
-        let mut copy = NamedTempFile::new().context("cannot make a file for standard input")?;
-        io::copy(from, copy.as_file_mut()).context("cannot copy standard input to a file")?;
-        let copy = copy.into_temp_path();
-        let path = copy.to_path_buf();
-        self.open_file(&path, Some(copy)).context("standard input")
     }
 
     fn open_file(&self, path: &Path, copy: Option<TempPath>) -> Result<Box<dyn Windows>> {

@@ -240,11 +240,11 @@ impl Transcriber<'_> {
             let words: Vec<i64> = piece.tokens.iter().copied().filter(|id| !is_time(id)).collect();
             let segment = Segment {
                 id: open.segments,
-                seek: from,
+                seek: Some(from),
                 start: piece.start,
                 end: piece.end,
                 text: self.tokenizer.decode(&words)?.trim().to_owned(),
-                tokens: piece.tokens,
+                tokens: Some(piece.tokens),
                 temperature: Some(said.temperature),
                 avg_logprob: Some(said.logprob),
                 compression_ratio: Some(said.compression_ratio),

@@ -9,12 +9,24 @@ use serde_json::Value;
 /// The samples of a second, where preprocessor_config.json does not say it: those of all encoders of speech that are published.
 const RATE: f64 = 16_000.0;
 
-/// The time from one frame to the next, in seconds, by `conv_stride` of config.json and the convolutions after the encoder, and
-/// `sampling_rate` of preprocessor_config.json; absent where config.json has no such list.
+/// The time from one frame to the next, in seconds, by [`frame_samples`] and `sampling_rate` of preprocessor_config.json; absent
+/// where config.json does not say how many samples that is.
 ///
 /// # Errors
 /// When a file cannot be read.
 pub fn frame_seconds(folder: &Path) -> Result<Option<f64>> {
+    let Some(samples) = frame_samples(folder)? else { return Ok(None) };
+    let rate = document(folder, "preprocessor_config.json")?.get("sampling_rate").and_then(Value::as_f64);
+    let seconds = samples / rate.filter(|rate| *rate > 0.0).unwrap_or(RATE);
+    Ok(Some(seconds).filter(|seconds| seconds.is_finite()))
+}
+
+/// The samples from one frame to the next, by `conv_stride` of config.json and the convolutions after the encoder; absent where
+/// config.json has no such list.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn frame_samples(folder: &Path) -> Result<Option<f64>> {
     let config = document(folder, "config.json")?;
     let Some(strides) = config.get("conv_stride").and_then(Value::as_array) else { return Ok(None) };
     let Some(samples) = strides.iter().map(Value::as_f64).product::<Option<f64>>() else { return Ok(None) };
@@ -23,9 +35,25 @@ pub fn frame_seconds(folder: &Path) -> Result<Option<f64>> {
         Some(true) => number("adapter_stride", 2.0).powf(number("num_adapter_layers", 3.0)),
         _ => 1.0,
     };
-    let rate = document(folder, "preprocessor_config.json")?.get("sampling_rate").and_then(Value::as_f64);
-    let seconds = samples * later / rate.filter(|rate| *rate > 0.0).unwrap_or(RATE);
-    Ok(Some(seconds).filter(|seconds| seconds.is_finite()))
+    Ok(Some(samples * later).filter(|samples| samples.is_finite() && *samples >= 1.0))
+}
+
+/// How many samples the first frame is made of, by `conv_kernel` and `conv_stride` of config.json: a model takes no fewer. Absent where
+/// config.json has no such lists.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn fewest_samples(folder: &Path) -> Result<Option<usize>> {
+    let config = document(folder, "config.json")?;
+    let list = |key: &str| -> Option<Vec<usize>> {
+        config.get(key)?.as_array()?.iter().map(|size| usize::try_from(size.as_u64()?).ok()).collect()
+    };
+    let (Some(kernels), Some(strides)) = (list("conv_kernel"), list("conv_stride")) else { return Ok(None) };
+    // What the last convolution needs is a place; each one before needs its kernel, moved by its stride for each further place.
+    let places = kernels.into_iter().zip(strides).rev().try_fold(1_usize, |places, (kernel, stride)| {
+        places.saturating_sub(1).checked_mul(stride)?.checked_add(kernel)
+    });
+    Ok(places)
 }
 
 /// A file of JSON; null where it is not there.

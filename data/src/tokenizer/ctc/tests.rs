@@ -116,3 +116,12 @@ fn frames_are_as_long_as_the_strides_of_all_convolutions() {
     assert_eq!(seconds(&[("config.json", adapted)]), Some(0.08));
     assert_eq!(seconds(&[("config.json", json!({"hidden_size": 3}))]), None);
 }
+
+#[test]
+fn the_first_frame_needs_the_kernels_of_all_convolutions() {
+    let fewest = |config: Value| fewest_samples(folder(&[("config.json", config)]).path()).unwrap();
+    let base = json!({"conv_kernel": [10, 3, 3, 3, 3, 2, 2], "conv_stride": [5, 2, 2, 2, 2, 2, 2]});
+    assert_eq!(fewest(base), Some(400));
+    assert_eq!(fewest(json!({"conv_kernel": [10, 3], "conv_stride": [5, 2]})), Some(20));
+    assert_eq!(fewest(json!({"conv_stride": [5, 2]})), None);
+}
