@@ -74,7 +74,7 @@ fn other_tasks_are_refused() {
     let data = write(folder.path(), &[json!({"text": "w1"})]);
     for (model, part) in [
         ("gpt2", "generates text: planish generate"),
-        ("t5", "has several parts: `planish run` runs them, and `planish generate` those"),
+        ("t5", "has several parts: `planish run` runs them, and `planish generate` generates text"),
     ] {
         let (_folder, out) = artifact(model);
         run(&out, &data, &[]).exits(2, &[part]);
