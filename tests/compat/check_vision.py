@@ -24,15 +24,18 @@ HEADS = (
 )  # fmt: skip
 # Types that take images of any size.
 OF_ANY_SIZE = (
-    "convnext", "convnextv2", "detr", "resnet", "rt_detr", "rt_detr_v2", "segformer", "table-transformer", "yolos",
+    "convnext", "convnextv2", "d_fine", "detr", "hgnet_v2", "resnet", "rt_detr", "rt_detr_v2", "segformer", "table-transformer",
+    "yolos",
 )  # fmt: skip
+# Detectors that take images whose height and width are multiples of 32.
+RT_DETR = ("d_fine", "rt_detr", "rt_detr_v2")
 # Outputs of transformers that graphs leave out, by the endings of classes.
 INNER = {
     "Model": {"encoder_last_hidden_state", "intermediate_hidden_states"},
     "ForObjectDetection": {
         "last_hidden_state", "encoder_last_hidden_state", "intermediate_hidden_states", "intermediate_logits",
         "intermediate_reference_points", "init_reference_points", "enc_topk_logits", "enc_topk_bboxes", "enc_outputs_class",
-        "enc_outputs_coord_logits",
+        "enc_outputs_coord_logits", "initial_reference_points", "intermediate_predicted_corners",
     },
     "ForSegmentation": {"last_hidden_state", "encoder_last_hidden_state"},
 }
@@ -58,7 +61,7 @@ class VisionTrial(Trial):
     @classmethod
     def class_name(cls, type_name: str, head: str) -> str:
         # Neither planish nor Optimum has a task for what these give without a head.
-        is_bare = type_name in ("rt_detr", "rt_detr_v2") and head == "Model"
+        is_bare = type_name in RT_DETR and head == "Model"
         return "" if is_bare else super().class_name(type_name, head)
 
     def batches(self) -> list[Tensors]:
@@ -92,7 +95,7 @@ class VisionTrial(Trial):
 
     def sides(self, config: dict) -> list[int]:
         """Height and width of the images of a batch."""
-        if self.type_name in ("rt_detr", "rt_detr_v2"):
+        if self.type_name in RT_DETR:
             return [32 * self.draw.randint(2, 4) for _ in range(2)]
         if self.type_name in OF_ANY_SIZE:
             return [self.draw.randint(33, 140) for _ in range(2)]

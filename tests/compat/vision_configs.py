@@ -249,6 +249,44 @@ def rt_detr_v2(d: Draw) -> dict:
     return config | dict(decoder_n_levels=config["num_feature_levels"], decoder_offset_scale=d.of(0.5, 0.7))
 
 
+def hgnet_v2(d: Draw) -> dict:
+    """A HGNetV2, whose stages halve maps all but the first one."""
+    stages, channels = 4, d.of(1, 3)
+    stem, outs = d.randint(3, 9), [d.randint(4, 17) for _ in range(stages)]
+    return dict(
+        num_channels=channels, stem_channels=[channels, d.randint(4, 9), stem], stem_strides=[2, 1, 1, 2, 1],
+        hidden_act=d.of("gelu", "relu", "silu", "tanh"), hidden_sizes=outs, depths=[1] * stages, embedding_size=stem,
+        stage_in_channels=[stem, *outs[:-1]], stage_mid_channels=[d.randint(3, 9) for _ in outs], stage_out_channels=outs,
+        stage_num_blocks=[d.randint(1, 2) for _ in outs], stage_downsample=[False, True, True, True],
+        stage_downsample_strides=[2] * stages, stage_light_block=[d.maybe() for _ in outs],
+        stage_kernel_size=[d.of(1, 3, 5) for _ in outs], stage_numb_of_layers=[d.randint(1, 3) for _ in outs],
+        use_learnable_affine_block=d.maybe(),
+    )  # fmt: skip
+
+
+def hgnet_v2_alone(d: Draw) -> dict:
+    return hgnet_v2(d) | dict(num_labels=d.randint(1, 5))
+
+
+def d_fine(d: Draw) -> dict:
+    config, backbone = rt_detr(d), hgnet_v2(d)
+    stages = config["backbone_config"]["out_indices"]
+    levels, encoded = config["num_feature_levels"], config["encoder_hidden_dim"]
+    if d.maybe():
+        # Maps that have the width of the decoder are not projected.
+        heads = [heads for heads in (1, 2, 4, 8) if encoded % heads == 0]
+        config |= dict(d_model=encoded, decoder_attention_heads=d.of(*heads))
+    # transformers 5.24 builds no model of one layer: it misses the heads that would share those of the first one.
+    layers, bins = d.randint(2, 3), 2 * d.randint(2, 8)
+    return config | dict(
+        backbone_config=backbone | dict(model_type="hgnet_v2", out_indices=stages), num_channels=backbone["num_channels"],
+        encoder_in_channels=[backbone["hidden_sizes"][stage - 1] for stage in stages], eval_idx=d.of(-1, layers - 1),
+        decoder_layers=layers, decoder_n_points=d.of(d.randint(1, 4), [d.randint(1, 4) for _ in range(levels)]),
+        decoder_offset_scale=d.of(0.5, 0.7), max_num_bins=bins, reg_scale=d.of(2.0, 4.0, 8.0), up=d.of(0.25, 0.5),
+        depth_mult=d.of(0.34, 0.5, 1.0), top_prob_values=d.randint(1, bins + 1), lqe_hidden_dim=d.randint(3, 17), lqe_layers=d.randint(1, 3),
+    )  # fmt: skip
+
+
 def square(config: dict) -> dict:
     """The same of square images."""
     return config | dict(image_size=config["patch_size"] * 3)
@@ -297,6 +335,8 @@ TYPES = {
     "dinov2_with_registers": registers,
     "dinov3_vit": dinov3,
     "dpt": lambda d: dense_configs.dpt(d, square(vit(d)), square(dinov2(d))),
+    "d_fine": d_fine,
+    "hgnet_v2": hgnet_v2_alone,
     "resnet": resnet_alone,
     "rt_detr": rt_detr,
     "rt_detr_v2": rt_detr_v2,

@@ -69,6 +69,7 @@ pub(crate) mod granitemoehybrid;
 pub(crate) mod granitemoeshared;
 pub(crate) mod gte;
 pub(crate) mod helium;
+pub(crate) mod hgnet_v2;
 pub(crate) mod hunyuan_v1_dense;
 pub(crate) mod hunyuan_v1_moe;
 pub(crate) mod hyperclovax;
@@ -242,6 +243,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     granitemoeshared::ARCHITECTURE,
     gte::ARCHITECTURE,
     helium::ARCHITECTURE,
+    hgnet_v2::ARCHITECTURE,
     wav2vec2::HUBERT,
     hunyuan_v1_dense::ARCHITECTURE,
     hunyuan_v1_moe::ARCHITECTURE,
@@ -313,6 +315,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     roberta::ARCHITECTURE,
     roformer::ARCHITECTURE,
     rt_detr::ARCHITECTURE,
+    rt_detr::D_FINE,
     rt_detr::V2,
     sam::ARCHITECTURE,
     seed_oss::ARCHITECTURE,

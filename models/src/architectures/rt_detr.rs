@@ -1,25 +1,24 @@
 //! RT-DETR (Zhao et al. 2023, arXiv:2304.08069; v2: Lv et al. 2024, arXiv:2407.17140), as `transformers/models/{rt_detr,rt_detr_v2}`
 //! have them: maps of several sizes that a transformer and convolutions mix, the places of them that score best as queries, and a
-//! decoder that takes samples of the maps at places that it computes. The graph takes images without padding; height and width
+//! decoder that takes samples of the maps at places that it computes. D-FINE is a form of it ([`fine`]). The graph takes images without padding; height and width
 //! are multiples of the largest stride.
 
+mod backbone;
 mod decoder;
 mod encoder;
+mod fine;
 
+pub(crate) use fine::ARCHITECTURE as D_FINE;
+use fine::Fine;
 use planish_ir::ValueId;
 use planish_ir::ops::Attention;
 use planish_ir::ops::Real;
-use serde_json::Value;
 
-use super::detr::backbone::stages;
-use super::resnet;
-use crate::accept;
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
 use crate::checkpoint::config_keys::Only;
 use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
-use crate::layers::convolution;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -136,6 +135,12 @@ const UNUSED: &[&str] = &[
 /// The epsilon of norms of batches that convolutions have.
 const BATCH_NORM_EPS: f64 = 1e-5;
 
+/// The most maps of the decoder: from the sixth one on, all boxes around places are larger than the image.
+const MOST_LEVELS: usize = 64;
+
+/// How many blocks of two convolutions side by side are in a row in RT-DETR.
+const BLOCKS: usize = 3;
+
 /// Half of a transformer.
 struct Half {
     hidden: Size,
@@ -157,21 +162,25 @@ struct Settings {
     attended: Vec<usize>,
     has_positions: bool,
     temperature: f64,
-    /// The channels of the blocks of convolutions.
+    /// The channels of the blocks of convolutions, and how many blocks of two convolutions side by side are in a row.
     narrow: Size,
+    blocks: usize,
     queries: Size,
     /// Whether all layers may have the heads of the first one.
     shares_heads: bool,
     /// The channels of the encoder's maps, and how many maps the decoder takes.
     maps: Vec<Size>,
     levels: Size,
-    points: Size,
+    /// How many samples each head takes of each map of the decoder.
+    points: Vec<usize>,
     /// What the distance of a place from a query is multiplied by.
     offset_scale: f64,
+    /// What D-FINE has besides.
+    fine: Option<Fine>,
 }
 
 impl Settings {
-    fn read(config: &Config<'_>) -> Result<Self, ModelError> {
+    fn read(config: &Config<'_>, is_fine: bool) -> Result<Self, ModelError> {
         let half = |hidden: Size,
                     [layers, heads, feed_forward, activation]: [&'static str; 4],
                     default: [usize; 2],
@@ -212,8 +221,13 @@ impl Settings {
         if levels.value < maps.len() {
             return Err(config.error(format!("{levels}, but `encoder_in_channels` has {} entries", maps.len())));
         }
+        if levels.value > MOST_LEVELS {
+            return Err(config.error(format!("{levels}: {MOST_LEVELS} maps are supported at most")));
+        }
+        let points = if is_fine { fine::points(config, levels)? } else { same_points(config, levels)? };
         let expansion = config.positive("hidden_expansion", 1.0)?;
-        let narrow = (encoded.value as f64 * expansion) as usize;
+        let wide = encoded.value as f64 * expansion;
+        let narrow = if is_fine { (wide / 2.0).floor() } else { wide } as usize;
         if !(1..=1 << 20).contains(&narrow) {
             return Err(config.error(format!("`hidden_expansion` is {expansion}: blocks would have {narrow} channels")));
         }
@@ -227,24 +241,31 @@ impl Settings {
             has_positions,
             temperature: config.positive("positional_encoding_temperature", 10_000.0)?,
             narrow: Size::derived(narrow, "encoder_hidden_dim * hidden_expansion"),
+            blocks: BLOCKS,
             queries: config.size("num_queries", 300)?,
             shares_heads: false,
             maps,
             levels,
-            points: config.size("decoder_n_points", 4)?,
+            points,
             offset_scale: 0.5,
+            fine: None,
         })
     }
 }
 
+/// As many samples of each map.
+fn same_points(config: &Config<'_>, levels: Size) -> Result<Vec<usize>, ModelError> {
+    Ok(vec![config.size("decoder_n_points", 4)?.value; levels.value])
+}
+
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
-    let s = Settings::read(b.config)?;
+    let s = Settings::read(b.config, false)?;
     build_with(b, &s)
 }
 
 fn build_v2(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let offset_scale = b.config.not_negative("decoder_offset_scale", 0.5)?;
-    let s = Settings { offset_scale, shares_heads: true, ..Settings::read(b.config)? };
+    let s = Settings { offset_scale, shares_heads: true, ..Settings::read(b.config, false)? };
     let levels = b.config.size("decoder_n_levels", 3)?;
     if levels.value != s.levels.value {
         return Err(b.config.error(format!("{levels}, but {}", s.levels)));
@@ -253,34 +274,10 @@ fn build_v2(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
 }
 
 fn build_with(b: &mut Builder<'_>, s: &Settings) -> Result<Properties, ModelError> {
-    let maps = backbone(b, s)?;
+    let maps = backbone::of_resnet(b, s)?;
     let maps = s.encode(b, maps)?;
     s.decode(b, &maps)?;
     Ok(Properties::default())
-}
-
-/// The maps of the backbone, the smallest last.
-fn backbone(b: &mut Builder<'_>, s: &Settings) -> Result<Vec<ValueId>, ModelError> {
-    const PATH: &str = "backbone.model.";
-    let whole = b.config;
-    let section = accept::section(whole, &["backbone_config"], &resnet::DEEP)?;
-    let settings = resnet::Settings::read_deep(&section)?;
-    let given = ["out_features", "out_indices"].iter().any(|key| section.get(key).is_some_and(Value::is_array));
-    let taken = match whole.get("backbone_config") {
-        None if !given => vec![2, 3, 4],
-        _ => stages(&section, settings.hidden.len())?,
-    };
-    accept::end_section(whole, &section, &resnet::DEEP);
-    let channels: Vec<usize> =
-        taken.iter().filter_map(|stage| settings.hidden.get(stage - 1)).map(|size| size.value).collect();
-    if channels != s.maps.iter().map(|size| size.value).collect::<Vec<_>>() {
-        return Err(b
-            .config
-            .error(format!("the backbone gives maps of {channels:?} channels, and `encoder_in_channels` has others")));
-    }
-    let pixels = convolution::pixels(b, settings.channels)?;
-    let maps = resnet::maps(b, &settings, pixels, PATH)?;
-    Ok(taken.into_iter().map(|stage| maps[stage - 1]).collect())
 }
 
 impl Half {

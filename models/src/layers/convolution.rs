@@ -239,7 +239,7 @@ fn normalized_in_groups(
 }
 
 /// An operator of ONNX on a feature map, whose result has another height and width.
-pub(super) fn foreign(
+pub(crate) fn foreign(
     b: &mut Builder<'_>,
     op: &str,
     inputs: Vec<Option<ValueId>>,

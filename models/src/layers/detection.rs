@@ -31,9 +31,20 @@ pub(crate) fn perceptron(
     [out, inner]: [Size; 2],
     layers: usize,
 ) -> Result<ValueId, ModelError> {
+    perceptron_from(b, x, module, [out, inner, inner], layers)
+}
+
+/// The same of `first` features, with `inner` ones between layers.
+pub(crate) fn perceptron_from(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    module: &str,
+    [out, inner, first]: [Size; 3],
+    layers: usize,
+) -> Result<ValueId, ModelError> {
     (0..layers).try_fold(x, |x, at| {
         let (path, is_last) = (format!("{module}.layers.{at}"), at + 1 == layers);
-        let linear = b.linear(x, &path, if is_last { out } else { inner }, inner)?;
+        let linear = b.linear(x, &path, if is_last { out } else { inner }, if at == 0 { first } else { inner })?;
         if is_last { Ok(linear) } else { Activation::RELU.apply(b, linear, &format!("{path}.activation")) }
     })
 }

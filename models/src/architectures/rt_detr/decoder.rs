@@ -4,12 +4,11 @@ use planish_ir::ops::{
     Binary, BinaryKind, Cast, Concat, Expand, Flag, Gather, Reduce, ReduceKind, Select, Sizes, Slice, Softmax, TopK,
     Unary, UnaryKind,
 };
-use planish_ir::{DType, Dim, Shape, ValueId};
+use planish_ir::{DType, Dim, Origin, Shape, ValueId, Weight};
 
-use super::Settings;
+use super::{Settings, fine};
 use crate::ModelError;
 use crate::checkpoint::config::Size;
-use crate::layers::activation::Activation;
 use crate::layers::builder::{BATCH, Builder};
 use crate::layers::convolution::{self, Window};
 use crate::layers::detection;
@@ -30,10 +29,10 @@ const OUTSIDE: f64 = 1e4;
 const LEAST: f64 = 1e-5;
 
 /// The numbers of a box: center, width and height.
-const BOX: usize = 4;
+pub(super) const BOX: usize = 4;
 
 /// The maps of the encoder as one sequence.
-struct Memory {
+pub(super) struct Memory {
     /// [batch_size, places, d_model].
     states: ValueId,
     /// Height and width of each map.
@@ -51,17 +50,7 @@ impl Settings {
         let mut boxes = sigmoid(b, unbounded, "decoder.boxes")?;
         for layer in 0..half.layers {
             let path = format!("decoder.layers.{layer}");
-            let positions = self.query_positions(b, boxes)?;
-            let attended = half.attention(b, x, Some(positions), &format!("{path}.self_attn"))?;
-            x = b.add(x, attended, &format!("{path}.self_attn.add"))?;
-            x = b.layer_norm(x, &format!("{path}.self_attn_layer_norm"), half.hidden, self.eps)?;
-            let at = b.add(x, positions, &format!("{path}.encoder_attn.positions"))?;
-            let sampled = self.sample(b, at, boxes, &memory, &format!("{path}.encoder_attn"))?;
-            x = b.add(x, sampled, &format!("{path}.encoder_attn.add"))?;
-            x = b.layer_norm(x, &format!("{path}.encoder_attn_layer_norm"), half.hidden, self.eps)?;
-            let made = half.feed_forward(b, x, &path)?;
-            x = b.add(x, made, &format!("{path}.add"))?;
-            x = b.layer_norm(x, &format!("{path}.final_layer_norm"), half.hidden, self.eps)?;
+            x = self.layer_of_queries(b, x, boxes, &memory, &path)?;
             let head = head(b, "bbox_embed", layer, ("layers.0.weight", self.shares_heads));
             let change = detection::perceptron(b, x, &head, [box_size(), half.hidden], 3)?;
             let logits = logits_of(b, boxes, &path)?;
@@ -75,8 +64,41 @@ impl Settings {
         Ok(())
     }
 
+    /// A layer of the decoder.
+    pub(super) fn layer_of_queries(
+        &self,
+        b: &mut Builder<'_>,
+        mut x: ValueId,
+        boxes: ValueId,
+        memory: &Memory,
+        path: &str,
+    ) -> Result<ValueId, ModelError> {
+        let half = &self.decoder;
+        let mut positions = self.query_positions(b, boxes)?;
+        if self.fine.is_some() {
+            positions = fine::clamp(b, positions, fine::FARTHEST, &format!("{path}.positions"))?;
+        }
+        let attended = half.attention(b, x, Some(positions), &format!("{path}.self_attn"))?;
+        x = b.add(x, attended, &format!("{path}.self_attn.add"))?;
+        x = b.layer_norm(x, &format!("{path}.self_attn_layer_norm"), half.hidden, self.eps)?;
+        let at = b.add(x, positions, &format!("{path}.encoder_attn.positions"))?;
+        let sampled = self.sample(b, at, boxes, memory, &format!("{path}.encoder_attn"))?;
+        if self.fine.is_some() {
+            x = fine::gate(b, [x, sampled], half.hidden, &format!("{path}.gateway"))?;
+        } else {
+            x = b.add(x, sampled, &format!("{path}.encoder_attn.add"))?;
+            x = b.layer_norm(x, &format!("{path}.encoder_attn_layer_norm"), half.hidden, self.eps)?;
+        }
+        let made = half.feed_forward(b, x, path)?;
+        x = b.add(x, made, &format!("{path}.add"))?;
+        if self.fine.is_some() {
+            x = fine::clamp(b, x, fine::LARGEST, &format!("{path}.bounded"))?;
+        }
+        b.layer_norm(x, &format!("{path}.final_layer_norm"), half.hidden, self.eps)
+    }
+
     /// The maps, projected, as one sequence. Further maps are made of the last one.
-    fn memory(&self, b: &mut Builder<'_>, maps: &[ValueId]) -> Result<Memory, ModelError> {
+    pub(super) fn memory(&self, b: &mut Builder<'_>, maps: &[ValueId]) -> Result<Memory, ModelError> {
         let Some(&last) = maps.last() else { unreachable!("there is a map at least") };
         let (mut parts, mut sides, mut places) = (Vec::new(), Vec::new(), Dim::constant(0));
         for level in 0..self.levels.value {
@@ -86,7 +108,11 @@ impl Settings {
                 None => (last, Window::centred(3, 2)),
             };
             let channels = [self.decoder.hidden, self.encoder.hidden];
-            let map = convolution::normalized(b, map, [&modules[0], &modules[1]], channels, window)?;
+            // D-FINE projects no map that has the width of the decoder, nor makes smaller ones of it.
+            let map = match self.fine.is_some() && channels[0].value == channels[1].value {
+                true => map,
+                false => convolution::normalized(b, map, [&modules[0], &modules[1]], channels, window)?,
+            };
             let [_, _, height, width] = convolution::dims(b, map)?;
             let all = height.checked_mul(&width).and_then(|count| places.checked_add(&count));
             places = all.ok_or_else(|| b.config.error("images have more places than 64 bits count"))?;
@@ -98,7 +124,12 @@ impl Settings {
     }
 
     /// The states of the places that score best, [batch_size, queries, d_model], and the logits of their boxes.
-    fn queries(&self, b: &mut Builder<'_>, memory: &Memory, labels: Size) -> Result<(ValueId, ValueId), ModelError> {
+    pub(super) fn queries(
+        &self,
+        b: &mut Builder<'_>,
+        memory: &Memory,
+        labels: Size,
+    ) -> Result<(ValueId, ValueId), ModelError> {
         let hidden = self.decoder.hidden;
         let (boxes, counts) = anchors(b, memory)?;
         let kept = b.binary(BinaryKind::Mul, [memory.states, counts], "enc_output.kept")?;
@@ -120,12 +151,10 @@ impl Settings {
 
     /// The positions of queries, by their boxes.
     fn query_positions(&self, b: &mut Builder<'_>, boxes: ValueId) -> Result<ValueId, ModelError> {
-        const PATH: &str = "decoder.query_pos_head.layers";
+        const PATH: &str = "decoder.query_pos_head";
         let hidden = self.decoder.hidden;
         let wide = Size::derived(2 * hidden.value, "2 * d_model");
-        let up = b.linear(boxes, &format!("{PATH}.0"), wide, box_size())?;
-        let active = Activation::RELU.apply(b, up, &format!("{PATH}.0.activation"))?;
-        b.linear(active, &format!("{PATH}.1"), hidden, wide)
+        detection::perceptron_from(b, boxes, PATH, [hidden, wide, box_size()], 2)
     }
 
     /// What queries take of the maps at the places that they say, around their boxes (Zhu et al. 2020, arXiv:2010.04159).
@@ -139,41 +168,27 @@ impl Settings {
     ) -> Result<ValueId, ModelError> {
         let at = |name: &str| format!("{path}.{name}");
         let half = &self.decoder;
-        let [heads, levels, points] = [half.heads.value, self.levels.value, self.points.value];
+        let (heads, points) = (half.heads.value, self.points.iter().sum::<usize>());
         let (batch, count) = (Dim::symbol(BATCH), convolution::dim(self.queries));
-        let dims = [heads, levels, points].map(patches::dim);
-        let [of_heads, of_levels, of_points] = dims.clone();
+        let [of_heads, all] = [heads, points].map(patches::dim);
         let rows = batch.checked_mul(&of_heads);
         let Some(rows) = rows else { return Err(b.config.error("there are more heads than 64 bits count")) };
         let size = patches::dim(half.hidden.value / heads);
 
-        let samples = Size::derived(heads * levels * points, "heads * levels * points");
+        let samples = Size::derived(heads * points, "heads * samples of all maps");
         let numbers = Size::derived(2 * samples.value, "x and y of samples");
         let offsets = b.linear(queries, &at("sampling_offsets"), numbers, half.hidden)?;
-        let form =
-            [batch.clone(), count.clone(), of_heads.clone(), of_levels.clone(), of_points.clone(), Dim::constant(2)];
+        let form = [batch.clone(), count.clone(), of_heads.clone(), all.clone(), Dim::constant(2)];
         let offsets = b.reshape(offsets, form, &at("offsets"))?;
-        // Checkpoints of version 2 store what 1 is divided by the points, as rounded as their weights are.
-        let stored = at("n_points_scale");
-        let offsets = if b.tensors.contains(&stored) {
-            let scale = b.weight(&[&stored], &[Size::derived(levels * points, "levels * points")])?;
-            let scale = b.reshape(scale, [of_levels.clone(), of_points.clone(), Dim::constant(1)], &at("scale"))?;
-            let offsets = b.binary(BinaryKind::Mul, [offsets, scale], &at("of_points"))?;
-            b.with_number(BinaryKind::Mul, offsets, self.offset_scale, &at("scaled"), "decoder_offset_scale")?
-        } else {
-            b.with_number(
-                BinaryKind::Mul,
-                offsets,
-                self.offset_scale / points as f64,
-                &at("scaled"),
-                "decoder_n_points",
-            )?
-        };
+        let scale = self.scale(b, points, path)?;
+        let offsets = b.binary(BinaryKind::Mul, [offsets, scale], &at("of_points"))?;
+        let offsets =
+            b.with_number(BinaryKind::Mul, offsets, self.offset_scale, &at("scaled"), "decoder_offset_scale")?;
         let one = Dim::constant(1);
         let mut part = |start: i64, name: &str| {
             let slice = Slice { x: boxes, axis: 2, start: Dim::constant(start), end: Dim::constant(start + 2) };
             let part = b.emit(slice, &at(name))?;
-            let form = [batch.clone(), count.clone(), one.clone(), one.clone(), one.clone(), Dim::constant(2)];
+            let form = [batch.clone(), count.clone(), one.clone(), one.clone(), Dim::constant(2)];
             b.reshape(part, form, &at(&format!("{name}.spread")))
         };
         let (centers, sizes) = (part(0, "centers")?, part(2, "sizes")?);
@@ -182,10 +197,13 @@ impl Settings {
         let doubled = b.with_number(BinaryKind::Mul, places, 2.0, &at("doubled"), "model_type")?;
         let grid = b.with_number(BinaryKind::Sub, doubled, 1.0, &at("grid"), "model_type")?;
 
-        let values = b.linear(memory.states, &at("value_proj"), half.hidden, half.hidden)?;
-        let mut start = Dim::constant(0);
+        let values = match self.fine {
+            Some(_) => memory.states,
+            None => b.linear(memory.states, &at("value_proj"), half.hidden, half.hidden)?,
+        };
+        let (mut start, mut before) = (Dim::constant(0), 0);
         let mut taken = Vec::new();
-        for (level, [height, width]) in memory.sides.iter().enumerate() {
+        for (level, ([height, width], points)) in memory.sides.iter().zip(&self.points).enumerate() {
             let at = |name: &str| format!("{path}.{level}.{name}");
             let end = height.checked_mul(width).and_then(|count| start.checked_add(&count));
             let end = end.ok_or_else(|| b.config.error("images have more places than 64 bits count"))?;
@@ -195,17 +213,15 @@ impl Settings {
             let map = b.reshape(map, form, &at("heads"))?;
             let map = b.transpose(map, &[0, 3, 4, 1, 2], &at("heads_first"))?;
             let map = b.reshape(map, [rows.clone(), size.clone(), height.clone(), width.clone()], &at("map"))?;
-            let slice = Slice { x: grid, axis: 3, start: patches::dim(level), end: patches::dim(level + 1) };
+            let slice = Slice { x: grid, axis: 3, start: patches::dim(before), end: patches::dim(before + points) };
+            before += points;
             let own = b.emit(slice, &at("grid"))?;
-            let form = [batch.clone(), count.clone(), of_heads.clone(), of_points.clone(), Dim::constant(2)];
-            let own = b.reshape(own, form, &at("grid.level"))?;
             let own = b.transpose(own, &[0, 2, 1, 3, 4], &at("grid.heads_first"))?;
-            let own =
-                b.reshape(own, [rows.clone(), count.clone(), of_points.clone(), Dim::constant(2)], &at("grid.rows"))?;
+            let form = [rows.clone(), count.clone(), patches::dim(*points), Dim::constant(2)];
+            let own = b.reshape(own, form, &at("grid.rows"))?;
             taken.push(resize::grid_sample(b, map, own, &at("sample"))?);
         }
         let taken = b.emit(Concat { parts: taken, axis: 3 }, &at("samples"))?;
-        let all = patches::dim(levels * points);
         let weights = b.linear(queries, &at("attention_weights"), samples, half.hidden)?;
         let weights = b.reshape(weights, [batch.clone(), count.clone(), of_heads, all.clone()], &at("weights"))?;
         let weights = b.emit(Softmax { x: weights }, &at("weights.softmax"))?;
@@ -215,7 +231,24 @@ impl Settings {
         let sum = b.emit(Reduce { kind: ReduceKind::Sum, x: weighted, axes: vec![3], keep: false }, &at("sum"))?;
         let sum = b.reshape(sum, [batch, convolution::dim(half.hidden), count], &at("sum.heads"))?;
         let sum = b.transpose(sum, &[0, 2, 1], &at("sum.queries"))?;
-        b.linear(sum, &at("output_proj"), half.hidden, half.hidden)
+        if self.fine.is_some() { Ok(sum) } else { b.linear(sum, &at("output_proj"), half.hidden, half.hidden) }
+    }
+
+    /// What distances of samples are multiplied by, [samples, 1]: 1 divided by the samples of their map. Checkpoints of RT-DETR v2
+    /// and D-FINE store it, as rounded as their weights are.
+    fn scale(&self, b: &mut Builder<'_>, all: usize, path: &str) -> Result<ValueId, ModelError> {
+        let names = ["n_points_scale", "num_points_scale"].map(|name| format!("{path}.{name}"));
+        let module = format!("{path}.scale");
+        let scale = match names.iter().find(|name| b.tensors.contains(name)) {
+            Some(stored) => b.weight(&[stored], &[Size::derived(all, "samples of all maps")])?,
+            None => {
+                let parts: Vec<f64> = self.points.iter().flat_map(|count| vec![1.0 / *count as f64; *count]).collect();
+                let parts = Weight::numbers(DType::F32, vec![all], &parts);
+                let parts = parts.unwrap_or_else(|| unreachable!("there are as many numbers as the shape says"));
+                b.graph.add_weight(&format!("{module}.parts"), parts, Origin::Config("decoder_n_points".into()))
+            }
+        };
+        b.reshape(scale, [patches::dim(all), Dim::constant(1)], &module)
     }
 }
 
@@ -270,7 +303,7 @@ fn anchors(b: &mut Builder<'_>, memory: &Memory) -> Result<(ValueId, ValueId), M
 }
 
 /// The logits of probabilities, of which those of 0 and 1 are bounded.
-fn logits_of(b: &mut Builder<'_>, x: ValueId, path: &str) -> Result<ValueId, ModelError> {
+pub(super) fn logits_of(b: &mut Builder<'_>, x: ValueId, path: &str) -> Result<ValueId, ModelError> {
     let at = |name: &str| format!("{path}.logits.{name}");
     let (least, one) = (b.number(LEAST, &at("least"), "model_type"), b.number(1.0, &at("one"), "model_type"));
     let first = b.binary(BinaryKind::Max, [x, least], &at("bounded"))?;
@@ -288,17 +321,17 @@ fn logits(b: &mut Builder<'_>, x: ValueId, path: &str) -> Result<ValueId, ModelE
     b.emit(Unary { kind: UnaryKind::Log, x: ratio }, &format!("{path}.log"))
 }
 
-fn sigmoid(b: &mut Builder<'_>, x: ValueId, path: &str) -> Result<ValueId, ModelError> {
+pub(super) fn sigmoid(b: &mut Builder<'_>, x: ValueId, path: &str) -> Result<ValueId, ModelError> {
     b.emit(Unary { kind: UnaryKind::Sigmoid, x }, &format!("{path}.sigmoid"))
 }
 
-fn box_size() -> Size {
+pub(super) fn box_size() -> Size {
     Size::derived(BOX, "center, width and height")
 }
 
 /// The head of a layer: in the decoder, or around the model, as some checkpoints have it. Of heads that are shared a checkpoint may
 /// have the first one only.
-fn head(b: &Builder<'_>, name: &str, layer: usize, (tensor, shares): (&str, bool)) -> String {
+pub(super) fn head(b: &Builder<'_>, name: &str, layer: usize, (tensor, shares): (&str, bool)) -> String {
     let own = [format!("decoder.{name}.{layer}"), format!("{name}.{layer}")];
     let first = [format!("decoder.{name}.0"), format!("{name}.0")];
     let is_there = |path: &&String| b.tensors.contains(&format!("{path}.{tensor}"));

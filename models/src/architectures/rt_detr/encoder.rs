@@ -13,9 +13,6 @@ use crate::layers::convolution::{self, Window};
 use crate::layers::detection::{self, Along};
 use crate::layers::resize::{Interpolation, resize};
 
-/// How many blocks of two convolutions side by side are in a row.
-const BLOCKS: usize = 3;
-
 impl Settings {
     /// Maps of [batch_size, encoder_hidden_dim, height, width] of those of the backbone.
     pub(super) fn encode(&self, b: &mut Builder<'_>, maps: Vec<ValueId>) -> Result<Vec<ValueId>, ModelError> {
@@ -36,7 +33,8 @@ impl Settings {
         let mut larger = vec![own[last]];
         for step in 0..last {
             let path = format!("encoder.lateral_convs.{step}");
-            let top = self.layer(b, larger[step], &path, [hidden; 2], Window::centred(1, 1), Some(self.activation))?;
+            let activation = if self.fine.is_some() { None } else { Some(self.activation) };
+            let top = self.layer(b, larger[step], &path, [hidden; 2], Window::centred(1, 1), activation)?;
             larger[step] = top;
             let map = own[last - step - 1];
             let [_, _, height, width] = convolution::dims(b, map)?;
@@ -47,7 +45,12 @@ impl Settings {
         let mut smaller = vec![larger[0]];
         for step in 0..last {
             let path = format!("encoder.downsample_convs.{step}");
-            let low = self.layer(b, smaller[step], &path, [hidden; 2], Window::centred(3, 2), Some(self.activation))?;
+            let low = match self.fine {
+                Some(_) => self.halve(b, smaller[step], &path)?,
+                None => {
+                    self.layer(b, smaller[step], &path, [hidden; 2], Window::centred(3, 2), Some(self.activation))?
+                }
+            };
             smaller.push(self.join(b, [low, larger[step + 1]], &format!("encoder.pan_blocks.{step}"))?);
         }
         Ok(smaller)
@@ -101,7 +104,7 @@ impl Settings {
     }
 
     /// A convolution with its norm, and perhaps an activation.
-    fn layer(
+    pub(super) fn layer(
         &self,
         b: &mut Builder<'_>,
         x: ValueId,
@@ -120,22 +123,37 @@ impl Settings {
 
     /// Two maps as one: blocks of convolutions of both, added to another convolution of both.
     fn join(&self, b: &mut Builder<'_>, maps: [ValueId; 2], path: &str) -> Result<ValueId, ModelError> {
-        let (hidden, narrow, point) = (self.encoder.hidden, self.narrow, Window::centred(1, 1));
+        let (hidden, narrow) = (self.encoder.hidden, self.narrow);
         let both = Size::derived(2 * hidden.value, "2 * encoder_hidden_dim");
         let x = b.emit(Concat { parts: maps.to_vec(), axis: 1 }, &format!("{path}.concat"))?;
-        let mut first = self.layer(b, x, &format!("{path}.conv1"), [narrow, both], point, Some(self.activation))?;
-        for block in 0..BLOCKS {
+        if self.fine.is_some() {
+            return self.aggregate(b, x, both, path);
+        }
+        let sum = self.blocks(b, x, both, path)?;
+        if narrow.value == hidden.value {
+            return Ok(sum);
+        }
+        self.layer(b, sum, &format!("{path}.conv3"), [hidden, narrow], Window::centred(1, 1), Some(self.activation))
+    }
+
+    /// Blocks of two convolutions side by side in a row, added to another convolution of the same map, which has `inner` channels.
+    pub(super) fn blocks(
+        &self,
+        b: &mut Builder<'_>,
+        x: ValueId,
+        inner: Size,
+        path: &str,
+    ) -> Result<ValueId, ModelError> {
+        let (narrow, point) = (self.narrow, Window::centred(1, 1));
+        let mut first = self.layer(b, x, &format!("{path}.conv1"), [narrow, inner], point, Some(self.activation))?;
+        for block in 0..self.blocks {
             let path = format!("{path}.bottlenecks.{block}");
             let wide = self.layer(b, first, &format!("{path}.conv1"), [narrow; 2], Window::centred(3, 1), None)?;
             let own = self.layer(b, first, &format!("{path}.conv2"), [narrow; 2], point, None)?;
             let sum = b.add(wide, own, &format!("{path}.add"))?;
             first = self.activation.apply(b, sum, &format!("{path}.activation"))?;
         }
-        let second = self.layer(b, x, &format!("{path}.conv2"), [narrow, both], point, Some(self.activation))?;
-        let sum = b.add(first, second, &format!("{path}.add"))?;
-        match narrow.value == hidden.value {
-            true => Ok(sum),
-            false => self.layer(b, sum, &format!("{path}.conv3"), [hidden, narrow], point, Some(self.activation)),
-        }
+        let second = self.layer(b, x, &format!("{path}.conv2"), [narrow, inner], point, Some(self.activation))?;
+        b.add(first, second, &format!("{path}.add"))
     }
 }
