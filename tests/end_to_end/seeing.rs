@@ -45,7 +45,7 @@ fn ids(places: usize) -> String {
 }
 
 fn new_ids(out: &Path, more: &[&str]) -> Value {
-    let all = [more, &["--greedy", "--ignore-eos", "--max-new-tokens", "6", "--json"]].concat();
+    let all = [more, &["--greedy", "--ignore-eos", "--max-new-tokens", "6"]].concat();
     json(out, &all)["ids"].clone()
 }
 

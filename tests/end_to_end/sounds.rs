@@ -51,7 +51,9 @@ fn classes_of_recordings_are_those_of_transformers() {
             }
         }
     }
-    planish(["run", text(&out), "--inputs", text(&data)]).exits(0, &["logits: f32[2, 5]"]);
+    let run =
+        planish(["run", text(&out), "--inputs", text(&data)]).exits(0, &["rows of the batch: plain.wav, short.wav"]);
+    assert!(run.stdout.contains("logits: f32[2, 5]"), "{}", run.stdout);
     planish(["calibrate", text(&model), "--data", text(&data), "-o", text(&folder.path().join("table.json"))])
         .exits(0, &[]);
     let by_label = folder.path().join("by-label");
@@ -97,7 +99,8 @@ fn what_is_no_recording_is_an_error() {
     predict(&data).exits(1, &["bad.wav: this is no recording in WAV, FLAC, MP3, Ogg or MPEG-4"]);
     let evaluate = ["evaluate", text(&out), "--data", text(&data)];
     planish(evaluate).exits(1, &["bad.wav", "--skip-bad leaves such recordings out"]);
-    planish([&evaluate[..], &["--skip-bad"]].concat()).exits(0, &["1 bad record"]);
+    let report = planish([&evaluate[..], &["--skip-bad", "--json"]].concat()).exits(0, &[]).stdout;
+    assert_eq!(serde_json::from_str::<Value>(&report).unwrap()["read"]["bad"], 1, "{report}");
     fs::create_dir(&pictures).unwrap();
     fs::write(pictures.join("note.txt"), "").unwrap();
     predict(&pictures).exits(1, &["no picture and no recording (.png", ".wav, .flac"]);

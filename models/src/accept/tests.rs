@@ -33,6 +33,10 @@ fn stand_in(architecture: &Architecture) -> TempDir {
     config["eos_token_id"] = 2.into();
     // ERNIE reads how many tasks there are where this is true.
     config["use_task_id"] = true.into();
+    // Swin has a list of these, one for each stage.
+    if architecture.older_keys.iter().any(|(older, newer)| (*older, *newer) == ("num_attention_heads", "num_heads")) {
+        config.as_object_mut().unwrap().remove("num_attention_heads");
+    }
     std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
     std::fs::write(folder.path().join("model.safetensors"), read("model.safetensors")).unwrap();
     folder
@@ -52,8 +56,13 @@ fn asked_of(architecture: &Architecture, path: &Path) -> Option<BTreeSet<&'stati
     if accepted.architecture.keys != architecture.keys || only(accepted.architecture) != only(architecture) {
         return None;
     }
+    let tasks: Vec<&Task> =
+        architecture.tasks.iter().filter(|task| accepted.architecture.tasks.contains(task)).collect();
+    if tasks.is_empty() {
+        return None;
+    }
     let mut asked = BTreeSet::new();
-    for task in architecture.tasks.iter().filter(|task| accepted.architecture.tasks.contains(task)) {
+    for task in tasks {
         let Accepted { config, architecture, text, .. } = accept(&checkpoint, Some(*task)).unwrap();
         let mut builder = Builder::new(&checkpoint, &config, architecture, None);
         builder.text = text.as_ref().map(|(config, architecture)| (config, *architecture));

@@ -69,7 +69,7 @@ fn errors_about_the_text_model_say_so() {
 
 /// A checkpoint of fixtures/seeing.
 fn seeing(name: &str) -> Draft {
-    Draft::at(&support::golden("").join("../../seeing").join(name))
+    Draft::at(&support::golden("").join("../seeing").join(name))
 }
 
 #[test]

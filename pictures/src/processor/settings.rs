@@ -163,6 +163,8 @@ impl Settings<'_> {
     fn check_keys(&self, ty: &Type) -> Result<(), String> {
         let is_off = |key: &str| match key {
             "do_flip_channel_order" => !ty.flips,
+            "do_thumbnail" => ty.own != Own::Page,
+            "do_image_splitting" => ty.own != Own::Tiles,
             _ => OFF.contains(&key) || key.starts_with("do_") && !DOES.contains(&key),
         };
         match self.0.iter().find(|(key, value)| **value == true && is_off(key)) {
