@@ -33,6 +33,8 @@ fn stand_in(architecture: &Architecture) -> TempDir {
     config["eos_token_id"] = 2.into();
     // ERNIE reads how many tasks there are where this is true.
     config["use_task_id"] = true.into();
+    // Moonshine's encoder has others by default.
+    config["encoder_num_attention_heads"] = config["num_attention_heads"].clone();
     // Swin has a list of these, one for each stage.
     if architecture.older_keys.iter().any(|(older, newer)| (*older, *newer) == ("num_attention_heads", "num_heads")) {
         config.as_object_mut().unwrap().remove("num_attention_heads");
