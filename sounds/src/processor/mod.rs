@@ -73,7 +73,7 @@ pub struct Sounds {
     pub mask: Vec<i64>,
     /// The shape of `mask`.
     pub mask_shape: [usize; 2],
-    /// Which recordings are longer than the input, as ClapFeatureExtractor says it: [recordings].
+    /// Which recordings are longer than the input, as ClapFeatureExtractor says it: `[recordings]`.
     pub is_longer: Vec<bool>,
 }
 
