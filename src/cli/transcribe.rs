@@ -96,6 +96,11 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             Usage("--format has several forms, and standard output takes one; name a folder with -o".into()).into()
         );
     }
+    if audio.iter().filter(|path| path.as_os_str() == "-").count() > 1 {
+        return Err(
+            Usage("- is given more than once, and standard input has one recording; give it once".into()).into()
+        );
+    }
     let subtitles = format.iter().find(|format| !format.can_be_joined());
     if let (None, false, Some(format), 2..) = (&output, json, subtitles, audio.len()) {
         return Err(Usage(format!(

@@ -132,6 +132,7 @@ fn what_cannot_be_is_refused() {
     refused(&[recording, "--format", "srt,vtt"], 2, &["standard output takes one", "-o"]);
     refused(&[recording, recording, "--format", "vtt"], 2, &["--format vtt is for one recording", "-o"]);
     refused(&[recording, recording, "-o", text(&folder.path().join("texts"))], 2, &["would both be written"]);
+    refused(&["-", "-"], 2, &["- is given more than once", "give it once"]);
     refused(&[recording, "--set", "logprob_threshold=low"], 2, &["logprob_threshold"]);
     let (none, texts) = (folder.path().join("none.wav"), folder.path().join("one"));
     refused(&[recording, text(&none), "-o", text(&texts)], 1, &["none.wav"]);

@@ -162,12 +162,21 @@ pub(super) fn points(config: &Config<'_>, levels: Size) -> Result<Vec<usize>, Mo
     }
 }
 
+/// The most blocks of a stage of the encoder.
+const MOST_BLOCKS: usize = 1 << 10;
+
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let config = b.config;
     let read = Settings::read(config, true)?;
     let fine = Fine::read(config, read.decoder.layers)?;
     let offset_scale = config.not_negative("decoder_offset_scale", 0.5)?;
-    let blocks = (3.0 * config.not_negative("depth_mult", 1.0)?).round_ties_even() as usize;
+    let depth = config.not_negative("depth_mult", 1.0)?;
+    let blocks = (3.0 * depth).round_ties_even() as usize;
+    if blocks > MOST_BLOCKS {
+        return Err(config.error(format!(
+            "`depth_mult` is {depth}: stages would have {blocks} blocks, and {MOST_BLOCKS} are supported"
+        )));
+    }
     let (hgnet, taken, maps) = backbone::read_hgnet(config, read.maps.len())?;
     let s = Settings { fine: Some(fine), shares_heads: true, offset_scale, blocks, maps, ..read };
     let maps = backbone::of_hgnet(b, &hgnet, &taken)?;
