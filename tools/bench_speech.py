@@ -82,21 +82,26 @@ def with_transformers(folder, recording, tokens, threads):
     return time.perf_counter() - begun, count
 
 
-def with_ctranslate2(folder, recording, tokens, threads):
+def with_ctranslate2(folder, recording, tokens, threads, compute_type="float32"):
     import ctranslate2
     import numpy as np
     from transformers import WhisperFeatureExtractor
 
-    model = ctranslate2.models.Whisper(str(folder) + "-ct2", device="cpu", intra_threads=threads, compute_type="float32")
+    model = ctranslate2.models.Whisper(str(folder) + "-ct2", device="cpu", intra_threads=threads, compute_type=compute_type)
     extractor = WhisperFeatureExtractor.from_pretrained(folder)
     begun = time.perf_counter()
     count = 0
     for samples in windows(recording):
         features = extractor(samples, sampling_rate=16000, return_tensors="np").input_features
         view = ctranslate2.StorageView.from_array(np.ascontiguousarray(features))
-        result = model.generate(view, [[50258, 50363]], beam_size=1, max_length=tokens + 2, suppress_tokens=[50257], suppress_blank=False)
+        # It writes half of max_length at most.
+        result = model.generate(view, [[50258, 50363]], beam_size=1, max_length=2 * tokens, suppress_tokens=[50257], suppress_blank=False)
         count += len(result[0].sequences_ids[0])
     return time.perf_counter() - begun, count
+
+
+def with_ctranslate2_int8(folder, recording, tokens, threads):
+    return with_ctranslate2(folder, recording, tokens, threads, "int8")
 
 
 def convert(folder):
@@ -167,7 +172,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=300)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--only", default="planish,planish-int8,transformers,ctranslate2")
+    parser.add_argument("--only", default="planish,planish-int8,transformers,ctranslate2,ctranslate2-int8")
     parser.add_argument("--hours", type=int, default=0)
     a = parser.parse_args()
     a.folder.mkdir(parents=True, exist_ok=True)
@@ -196,9 +201,9 @@ def main():
                 subprocess.run([a.planish, "compile", folder, "-o", artifact, "--target", "ort", "--force", "-q", *more], check=True)
                 row(size, program, planish(a.planish, artifact, recording, a.threads))
             else:
-                if program == "ctranslate2" and not Path(str(folder) + "-ct2").exists():
+                if program.startswith("ctranslate2") and not Path(str(folder) + "-ct2").exists():
                     subprocess.run([sys.executable, __file__, "--convert", folder], check=True)
-                row(size, program, apart(f"with_{program}", folder, recording, a.tokens, a.threads))
+                row(size, program, apart(f"with_{program.replace('-', '_')}", folder, recording, a.tokens, a.threads))
     if a.hours:
         long = a.folder / f"{a.hours}h.wav"
         record(long, a.hours * 3600)
