@@ -14,6 +14,8 @@ pub(crate) struct SharedLibrary {
     pub(crate) file: &'static str,
     /// Its folder below `.deps`.
     pub(crate) folder: &'static str,
+    /// Its folders in a Python environment, below `site-packages`: what wheels name them.
+    pub(crate) packages: &'static [&'static str],
     /// The names that the system's loader is asked for.
     pub(crate) system: &'static [&'static str],
 }
@@ -30,6 +32,8 @@ pub(crate) struct Search {
     pub(crate) program: Option<PathBuf>,
     /// The current folder.
     pub(crate) folder: Option<PathBuf>,
+    /// The roots of the active Python environments: of venv, and of conda.
+    pub(crate) environments: Vec<PathBuf>,
 }
 
 /// By which rule a candidate was found.
@@ -38,7 +42,11 @@ pub(crate) enum Rule {
     Option,
     Variable,
     BesideProgram,
+    /// The Python environment that the program was installed into.
+    Installed,
     Deps,
+    /// The active Python environment.
+    Active,
     System,
 }
 
@@ -66,6 +74,10 @@ impl Search {
             variable: std::env::var_os(library.variable).filter(|value| !value.is_empty()).map(PathBuf::from),
             program: std::env::current_exe().ok(),
             folder: std::env::current_dir().ok(),
+            environments: ["VIRTUAL_ENV", "CONDA_PREFIX"]
+                .into_iter()
+                .filter_map(|variable| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from))
+                .collect(),
         }
     }
 
@@ -83,6 +95,11 @@ impl Search {
         let program = self.program.as_deref().and_then(Path::parent);
         let mut places = Vec::new();
         places.extend(program.map(|folder| place(Rule::BesideProgram, folder)));
+        let in_environment =
+            |rule, root: &Path| packages(root, library).into_iter().map(move |path| place(rule, &path));
+        // `bin` of an environment has the programs of its packages.
+        let root = program.filter(|folder| folder.file_name().is_some_and(|name| name == "bin")).and_then(Path::parent);
+        places.extend(root.into_iter().flat_map(|root| in_environment(Rule::Installed, root)));
         for start in [self.folder.as_deref(), program].into_iter().flatten() {
             for folder in start.ancestors().map(|folder| folder.join(".deps")).filter(|deps| deps.is_dir()) {
                 for path in [folder.join(library.folder), folder] {
@@ -90,6 +107,13 @@ impl Search {
                     if !places.contains(&place) {
                         places.push(place);
                     }
+                }
+            }
+        }
+        for root in &self.environments {
+            for new in in_environment(Rule::Active, root) {
+                if places.iter().all(|place| place.path != new.path) {
+                    places.push(new);
                 }
             }
         }
@@ -106,7 +130,9 @@ impl Place {
             Rule::Option => self.library.option,
             Rule::Variable => self.library.variable,
             Rule::BesideProgram => "beside the program",
+            Rule::Installed => "the Python environment of planish",
             Rule::Deps => ".deps",
+            Rule::Active => "the active Python environment",
             Rule::System => "the system's loader",
         }
     }
@@ -146,6 +172,35 @@ impl SharedLibrary {
     }
 }
 
+/// The folders of a library in the Python environment at `root`, those that are there: `lib/python3.12/site-packages/onnxruntime/capi`.
+/// Debian's pip installs into `local/lib` and `dist-packages`, and other systems have platform packages in `lib64`.
+fn packages(root: &Path, library: &SharedLibrary) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for folder in ["lib", "lib64", "local/lib"] {
+        let entries = std::fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
+        let mut versions: Vec<PathBuf> = entries
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("python3"))
+            .map(|entry| entry.path())
+            .collect();
+        versions.sort();
+        for version in versions {
+            for site in ["site-packages", "dist-packages"] {
+                found.extend(library.packages.iter().map(|package| version.join(site).join(package)));
+            }
+        }
+    }
+    found.retain(|path| path.is_dir());
+    // `lib64` is often a link to `lib`.
+    let mut seen = Vec::new();
+    found.retain(|path| {
+        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        let new = !seen.contains(&real);
+        seen.push(real);
+        new
+    });
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,6 +219,7 @@ mod tests {
             variable: Some("b.so".into()),
             program: Some("/nowhere/bin/planish".into()),
             folder: None,
+            environments: Vec::new(),
         };
         assert_eq!(search.places(), [Place { library: ORT, rule: Rule::Option, path: "a.so".into() }]);
         search.option = None;
@@ -186,10 +242,44 @@ mod tests {
             variable: None,
             program: Some(bin.join("planish")),
             folder: Some(here.clone()),
+            environments: Vec::new(),
         };
         let deps: Vec<PathBuf> = search.places().into_iter().filter(|p| p.rule == Rule::Deps).map(|p| p.path).collect();
         let expected = ["here/.deps/onnxruntime", "here/.deps", "there/.deps/onnxruntime", "there/.deps"];
         assert_eq!(deps, expected.map(|path| root.path().join(path)));
+    }
+
+    #[test]
+    fn python_environments_are_searched() {
+        let root = tempfile::tempdir().unwrap();
+        let of = |name: &str| root.path().join(name);
+        let capi = "lib/python3.12/site-packages/onnxruntime/capi";
+        for folder in ["own/bin", "active/bin", "empty/lib/python3.12/site-packages"] {
+            std::fs::create_dir_all(of(folder)).unwrap();
+        }
+        for name in ["own", "active"] {
+            std::fs::create_dir_all(of(name).join(capi)).unwrap();
+            std::os::unix::fs::symlink("lib", of(name).join("lib64")).unwrap();
+        }
+        let mut search = Search {
+            library: ORT,
+            option: None,
+            variable: None,
+            program: Some(of("own/bin/planish")),
+            folder: None,
+            environments: vec![of("active"), of("empty"), of("nowhere")],
+        };
+        let python = |search: &Search| -> Vec<(Rule, PathBuf)> {
+            let of_python = |place: &Place| matches!(place.rule, Rule::Installed | Rule::Active);
+            search.places().into_iter().filter(of_python).map(|place| (place.rule, place.path)).collect()
+        };
+        let (own, active) = (of("own").join(capi), of("active").join(capi));
+        assert_eq!(python(&search), [(Rule::Installed, own.clone()), (Rule::Active, active)]);
+        search.environments = vec![of("own")];
+        assert_eq!(python(&search), [(Rule::Installed, own)]);
+        search.program = Some(of("own/planish"));
+        search.environments.clear();
+        assert_eq!(python(&search), []);
     }
 
     #[test]

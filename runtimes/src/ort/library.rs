@@ -73,8 +73,8 @@ fn find(search: &Search) -> Result<Loaded, Unavailable> {
         reason: format!("no ONNX Runtime 1.{ORT_API_VERSION} or newer was found"),
         looked,
         remedy: format!(
-            "name the file libonnxruntime.so.* with --runtime-option ort-lib=PATH or {LIBRARY_VARIABLE}; the Python package onnxruntime \
-             has it in its folder capi"
+            "install the Python package onnxruntime in the Python environment of planish or in the active one (`pip install \"planish[ort]\"`), or \
+             name the file libonnxruntime.so.* with --runtime-option ort-lib=PATH or {LIBRARY_VARIABLE}"
         ),
     })
 }

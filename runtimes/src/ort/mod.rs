@@ -38,6 +38,7 @@ pub(crate) static LIBRARY: SharedLibrary = SharedLibrary {
     variable: LIBRARY_VARIABLE,
     file: "libonnxruntime.so",
     folder: "onnxruntime",
+    packages: &["onnxruntime/capi"],
     system: &["libonnxruntime.so", "libonnxruntime.so.1"],
 };
 

@@ -243,6 +243,7 @@ static PARSER: SharedLibrary = SharedLibrary {
     variable: LIBRARY_VARIABLE,
     file: if ENTERPRISE { "libnvonnxparser.so" } else { "libtensorrt_onnxparser_rtx.so" },
     folder: LIBRARY.folder,
+    packages: LIBRARY.packages,
     system: if ENTERPRISE {
         &["libnvonnxparser.so.11", "libnvonnxparser.so"]
     } else {

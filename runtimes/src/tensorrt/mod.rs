@@ -111,6 +111,7 @@ static LIBRARY: SharedLibrary = SharedLibrary {
     variable: LIBRARY_VARIABLE,
     file: if ENTERPRISE { "libnvinfer.so" } else { "libtensorrt_rtx.so" },
     folder: if ENTERPRISE { "tensorrt" } else { "tensorrt-rtx" },
+    packages: if ENTERPRISE { &["tensorrt_libs"] } else { &["tensorrt_rtx_libs"] },
     system: if ENTERPRISE {
         &["libnvinfer.so.11", "libnvinfer.so"]
     } else {

@@ -24,6 +24,7 @@ static NVRTC: SharedLibrary = SharedLibrary {
     variable: VARIABLE,
     file: "libnvrtc.so",
     folder: "nvrtc",
+    packages: &["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"],
     system: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
 };
 
@@ -32,6 +33,7 @@ static CUBLASLT: SharedLibrary = SharedLibrary {
     variable: VARIABLE,
     file: "libcublasLt.so",
     folder: "cublas",
+    packages: &["nvidia/cu13/lib", "nvidia/cublas/lib"],
     system: &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
 };
 
