@@ -124,16 +124,18 @@ def check_single(folder: Path, level, inputs: Tensors, expected: Tensors, compar
 
 def check_encoder_decoder(folder: Path, level, inputs: Tensors, expected: Tensors, compare: Comparison) -> None:
     """Encoder, decoder, and decoder on a cache, each a graph of its own."""
-    mask = inputs["attention_mask"]
+    mask = inputs.get("attention_mask")
     encoder = Model(folder / "encoder_model.onnx", level)
-    encoded = encoder.run({"input_ids": inputs["input_ids"], "attention_mask": mask})
-    compare(encoded, {"last_hidden_state": expected["encoder_last_hidden_state"]}, mask.astype(bool))
+    encoded = encoder.run({name: t for name, t in inputs.items() if not name.startswith("decoder_") and name != "prompt"})
+    compare(encoded, {"last_hidden_state": expected["encoder_last_hidden_state"]}, None if mask is None else mask.astype(bool))
     ids, logits = inputs["decoder_input_ids"], expected["logits"]
-    source = {"encoder_attention_mask": mask, "encoder_hidden_states": encoded["last_hidden_state"]}
+    # Images have no mask.
+    padding = {} if mask is None else {"encoder_attention_mask": mask}
+    source = padding | {"encoder_hidden_states": encoded["last_hidden_state"]}
     decoder = Model(folder / "decoder_model.onnx", level)
     compare(decoder.run(source | {"input_ids": ids}), {"logits": logits})
     before = decoder.run(source | {"input_ids": ids[:, :-1]})
-    step = {"encoder_attention_mask": mask, "input_ids": ids[:, -1:]} | as_past(before)
+    step = padding | {"input_ids": ids[:, -1:]} | as_past(before)
     compare(Model(folder / "decoder_with_past_model.onnx", level).run(step), {"logits": logits[:, -1:]})
 
 

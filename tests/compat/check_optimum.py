@@ -115,6 +115,8 @@ KNOWN = {
     "qwen3-5": UNKNOWN,
     "qwen3-5-moe": UNKNOWN,
     "qwen3-next": STATES,
+    # Its class knows images of one size only.
+    "siglip2": "Input pixel_attention_mask is required by model but not provided",
     "starcoder2": SHARED_KEYS,
 }
 
