@@ -28,6 +28,7 @@ mod inspect_engine;
 mod inspect_estimate;
 mod inspect_kernels;
 mod keys;
+mod man;
 mod numbers;
 mod overwrites;
 mod passes;
@@ -118,6 +119,7 @@ enum Command {
     Runtimes(runtimes::Arguments),
     Passes(passes::Arguments),
     Completions(completions::Arguments),
+    Man(man::Arguments),
 }
 
 /// Which runtime an artifact runs on, and how.
@@ -192,6 +194,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Runtimes(arguments) => runtimes::run(arguments),
         Command::Passes(arguments) => passes::run(arguments),
         Command::Completions(arguments) => completions::run::<Cli>(arguments),
+        Command::Man(arguments) => man::run(help::whole(Cli::command()), &arguments),
     };
     PROCESS.settle();
     let Err(error) = done else { return 0 };

@@ -100,7 +100,7 @@ const REMOVED: &[Removed] = &[
         &[("--ort-lib", "is now --runtime-option ort-lib=PATH"), ("--trt-lib", "is now --runtime-option trt-lib=PATH")],
     ),
     (
-        &["bench diff", "bench report", "passes", "completions"],
+        &["bench diff", "bench report", "passes", "completions", "man"],
         &[("--ort-lib", "has no use here; leave it out"), ("--trt-lib", "has no use here; leave it out")],
     ),
     (
