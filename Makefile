@@ -66,6 +66,27 @@ deps: ## fetch the pinned ONNX Runtime, TensorRT-RTX, libclang and MiniLM into .
 build: deps ## build the release binary
 	cargo build --release $(CARGO_FLAGS)
 
+WHEEL_TOOLS := .deps/wheel
+WHEELS := $(TARGET_DIR)/wheels
+# What maturin puts into the environment beside the program.
+WHEEL_DATA := planish.data
+# zig links with the symbols of glibc 2.28, so the program runs on Debian 10, Ubuntu 20.04, RHEL 8 and what is newer.
+MATURIN = PATH="$(abspath $(WHEEL_TOOLS))/bin:$$PATH" maturin build --profile dist --zig --compatibility manylinux_2_28 --compression-level 9 \
+  --out $(WHEELS) $(CARGO_FLAGS)
+
+# The program prints its manual pages, so the wheel is put together twice; the second time nothing is compiled.
+.PHONY: wheel
+wheel: deps $(WHEEL_TOOLS)/.installed ## build the Python package into target/wheels
+	rm -rf $(WHEELS) $(WHEEL_DATA)
+	$(MATURIN)
+	python3 tools/pages.py $(TARGET_DIR)/x86_64-unknown-linux-gnu/dist/planish $(WHEEL_DATA)/data/share
+	$(MATURIN)
+	rm -r $(WHEEL_DATA)
+
+.PHONY: check-wheel
+check-wheel: wheel ## install the wheel into fresh environments, and compile, verify and run MiniLM there
+	python3 tests/compat/check_wheel.py $(WHEELS)/planish-*.whl $(MINILM) fixtures/data/sentences.txt
+
 .PHONY: test
 test: export PLANISH_SKIPPED_TESTS := $(SKIPPED_TESTS)
 test: deps ## run all tests, and list those that cannot run on this machine
@@ -305,6 +326,7 @@ $(EXPORTERS)/.installed: tests/compat/requirements-exporters.txt
 $(QUANTIZATION)/.installed: tools/quantization/requirements.txt
 $(WEIGHTS)/.installed: tools/weights/requirements.txt tests/compat/requirements-exporters.txt
 $(RAY)/.installed: tests/compat/requirements-ray.txt
+$(WHEEL_TOOLS)/.installed: tools/wheel/requirements.txt
 %/.installed:
 	rm -rf $*
 	python3 -m venv $*

@@ -12,7 +12,7 @@ pub mod cli;
 pub use planish_artifact as artifact;
 pub use planish_artifact::backend;
 pub use planish_check::{evaluate, predict, verify, within};
-pub use planish_compiler::{calibrate, compile, engine, packages, quantize, recipe, source};
+pub use planish_compiler::{calibrate, compile, engine, packages, quantize, recipe, request, source};
 pub use planish_data as data;
 pub use planish_data::inputs;
 pub use planish_generate as generate;

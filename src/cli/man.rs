@@ -11,7 +11,7 @@ use super::print;
 pub(super) struct Arguments {
     /// The command, e.g. compile, or bench diff
     command: Vec<String>,
-    /// Print the names of all pages, e.g. planish-compile, in place of one
+    /// Print the commands that have pages, e.g. planish compile, in place of a page
     #[arg(long, conflicts_with = "command")]
     list: bool,
 }
@@ -30,7 +30,7 @@ fn page(planish: &Command, words: &[String]) -> Result<String> {
     let mut name = "planish".to_owned();
     for word in words {
         let Some(found) = command.find_subcommand(word) else {
-            bail!("`{word}` is no command of {name}; `planish man --list` lists the pages");
+            bail!("`{word}` is no command of {name}; `planish man --list` lists the commands");
         };
         command = found;
         // An alias has the page of its command.
@@ -43,10 +43,10 @@ fn page(planish: &Command, words: &[String]) -> Result<String> {
     String::from_utf8(page).map_err(|_| anyhow!("the manual page is no text"))
 }
 
-/// The names of the pages of a command and of those below it, the commands that are hidden left out.
+/// The words of a command and of those below it, the commands that are hidden left out.
 fn pages(command: &Command, name: &str) -> Vec<String> {
     let below = command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help");
-    let below = below.flat_map(|below| pages(below, &format!("{name}-{}", below.get_name())));
+    let below = below.flat_map(|below| pages(below, &format!("{name} {}", below.get_name())));
     std::iter::once(name.to_owned()).chain(below).collect()
 }
 
@@ -77,13 +77,13 @@ mod tests {
         // An alias has the page of its command.
         assert_eq!(page(&planish, &words("embed")).unwrap(), page(&planish, &words("predict")).unwrap());
         let error = page(&planish, &words("bench dif")).unwrap_err().to_string();
-        assert_eq!(error, "`dif` is no command of planish-bench; `planish man --list` lists the pages");
+        assert_eq!(error, "`dif` is no command of planish-bench; `planish man --list` lists the commands");
     }
 
     #[test]
     fn hidden_commands_have_no_page() {
         let names = pages(&planish(), "planish");
-        for name in ["planish", "planish-compile", "planish-bench-diff", "planish-man"] {
+        for name in ["planish", "planish compile", "planish bench diff", "planish man"] {
             assert!(names.iter().any(|n| n == name), "{name} is not in {names:?}");
         }
         assert!(names.iter().all(|name| !name.contains("worker") && !name.contains("help")), "{names:?}");

@@ -36,6 +36,7 @@ mod engine;
 mod engine_options;
 mod errors;
 mod evaluate;
+mod examples;
 mod experts;
 mod export;
 mod external_data;

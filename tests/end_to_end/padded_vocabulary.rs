@@ -6,6 +6,7 @@ use std::path::Path;
 use onnx_protobuf::{Message, ModelProto, TensorProto};
 use planish::artifact::manifest::{Manifest, PaddedVocabulary};
 use planish::compile::{Compiled, lower};
+use planish::request::Silent;
 use planish::source::SourceModel;
 use planish_eval::Tensor;
 use planish_models::Task;
@@ -15,7 +16,7 @@ use serde_json::Value;
 
 use crate::goldens::worst_error;
 use crate::support::{
-    CPU_TARGETS, Draft, IMAGES, ONE_THREAD, SOUNDS, Silent, compiled, golden, numbered, onnx_runtime, options, planish,
+    CPU_TARGETS, Draft, IMAGES, ONE_THREAD, SOUNDS, compiled, golden, numbered, onnx_runtime, options, planish,
     planish_compile, repository, scratch, text,
 };
 

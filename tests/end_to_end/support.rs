@@ -10,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
 use planish::backend::{self, BACKENDS};
-use planish::compile::{CompileOptions, Compiled, Observer, compile};
-use planish::quantize::QuantizeProgress;
+use planish::compile::{CompileOptions, Compiled, compile};
+use planish::request::Silent;
 use planish::source::SourceModel;
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph};
@@ -206,19 +206,6 @@ pub(crate) fn onnx_runtime() -> OnnxRuntime {
 /// Compiles in this process.
 pub(crate) fn compiled(model: &Path, folder: &Path, options: &CompileOptions) -> Compiled {
     compile(&SourceModel::open(model).unwrap(), folder, options, &Silent).unwrap()
-}
-
-/// Sees nothing.
-pub(crate) struct Silent;
-
-impl Observer for Silent {
-    fn warning(&self, _: &str) {}
-    fn note(&self, _: &str) {}
-    fn graph(&self, _: &str, _: &Graph) {}
-    fn quantizing(&self, _: &QuantizeProgress) {}
-    fn begin_writing(&self, _: u64) {}
-    fn written(&self, _: u64) {}
-    fn end_writing(&self) {}
 }
 
 /// A golden compiled into a folder of its own.

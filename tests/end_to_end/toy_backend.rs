@@ -8,6 +8,7 @@ use planish::artifact::verification::{ReferenceKind, Tolerances};
 use planish::backend::{Backend, EmitOptions, Emitted, Emitter, OnnxEmitter, RuntimeSettings};
 use planish::bench::{BenchObserver, BenchOptions, Contest, Entrant, Measured};
 use planish::compile::{CompileOptions, compile};
+use planish::request::Silent;
 use planish::source::SourceModel;
 use planish::verify::{VerifyOptions, verify_artifact, verify_compiled};
 use planish_ir::{DType, Graph, Weight};
@@ -18,7 +19,7 @@ use planish_runtimes::{
     Unavailable,
 };
 
-use crate::support::{Silent, golden, scratch};
+use crate::support::{golden, scratch};
 
 static TOY: Target = Target {
     name: "toy",

@@ -114,6 +114,19 @@ pub trait PredictObserver {
     fn progress(&self, done: u64, total: Option<u64>);
 }
 
+/// Sees predictions being made and shows nothing of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl PredictObserver for Silent {
+    fn warning(&self, _: &str) {}
+    fn note(&self, _: &str) {}
+    fn wants_total(&self) -> bool {
+        false
+    }
+    fn progress(&self, _: u64, _: Option<u64>) {}
+}
+
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Predicted {

@@ -2,6 +2,7 @@
 
 mod folders;
 mod prepare;
+mod whole;
 
 use std::path::PathBuf;
 
@@ -20,6 +21,7 @@ use crate::engine::{EngineOptions, SymbolRanges};
 
 pub use folders::Folders;
 pub use prepare::{Prepared, followed, least_opset, prepare};
+pub use whole::Silent;
 
 /// What a user asks for.
 #[derive(Debug)]

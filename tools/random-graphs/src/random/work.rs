@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use fastrand::Rng;
 use planish::backend::{BACKENDS, Backend};
-use planish::compile::{CompileOptions, Observer, compile};
-use planish::quantize::QuantizeProgress;
+use planish::compile::{CompileOptions, compile};
+use planish::request::Silent;
 use planish::source::SourceModel;
 use planish_eval::Tensor;
-use planish_ir::{DType, Graph};
+use planish_ir::DType;
 use planish_onnx::proto::ModelProto;
 use planish_random_graphs::Log;
 use planish_runtimes::Session;
@@ -276,7 +276,7 @@ impl Check<'_> {
             let mut options = CompileOptions::new(self.target, model.default_opset());
             options.verify_passes = true;
             options.force = true;
-            compile(&model, &folder, &options, &Quiet)?.publish()
+            compile(&model, &folder, &options, &Silent)?.publish()
         });
         made.map(|_| folder.join("model.onnx")).map_err(|error| format!("{error:#}"))
     }
@@ -377,17 +377,4 @@ fn write_tensors(model: &Path, tensors: &Tensors) -> Result<()> {
     });
     let views: Vec<_> = views.collect();
     Ok(fs::write(model.with_extension("safetensors"), safetensors::serialize(views, None)?)?)
-}
-
-/// Says nothing.
-struct Quiet;
-
-impl Observer for Quiet {
-    fn warning(&self, _: &str) {}
-    fn note(&self, _: &str) {}
-    fn graph(&self, _: &str, _: &Graph) {}
-    fn quantizing(&self, _: &QuantizeProgress) {}
-    fn begin_writing(&self, _: u64) {}
-    fn written(&self, _: u64) {}
-    fn end_writing(&self) {}
 }
