@@ -25,6 +25,15 @@ impl TextNames {
         Self { ids: named(InputRole::TokenIds), mask: named(InputRole::Mask) }
     }
 
+    /// The same with the mask of the places that an encoder reads, where there is no other.
+    pub(crate) fn of_places(chain: &Chain<'_>) -> Self {
+        let names = Self::of(chain);
+        let inputs = chain.inputs();
+        let of_encoder = || inputs.iter().find(|(_, input)| input.role == InputRole::EncoderMask);
+        let mask = names.mask.or_else(|| of_encoder().map(|(name, _)| name.clone().into_owned()));
+        Self { mask, ..names }
+    }
+
     /// The token ids among the inputs of a run.
     pub(crate) fn ids_of<'a>(&self, inputs: &'a [(String, Tensor)]) -> Option<&'a Tensor> {
         named(inputs, self.ids.as_deref())
@@ -68,6 +77,11 @@ impl Positions {
     /// The first positions of each row.
     pub(crate) fn first(&self, count: usize) -> Self {
         Self(self.0.iter().map(|row| row[..count.min(row.len())].to_vec()).collect())
+    }
+
+    /// The number of positions of a row that hold a token; absent of a row that is not there.
+    pub(crate) fn count_in(&self, row: usize) -> Option<usize> {
+        self.0.get(row).map(|row| row.iter().filter(|holds| **holds).count())
     }
 
     /// The number of positions that hold a token.

@@ -191,12 +191,12 @@ impl From<&Manifest> for TextModel {
     }
 }
 
-/// Whether a path is a picture, a folder of pictures, or a folder of folders of these.
+/// Whether a path is a picture or a recording, a folder of such files, or a folder of folders of these.
 ///
 /// # Errors
-/// When a folder cannot be read, or has both pictures and folders of pictures.
-pub fn is_of_pictures(path: &Path) -> Result<bool> {
-    Ok(PictureFiles::find(path, 1)?.is_some_and(|files| files.medium == Medium::Pictures))
+/// When a folder cannot be read, or has both such files and folders of them.
+pub fn is_of_media(path: &Path) -> Result<bool> {
+    Ok(PictureFiles::find(path, 1)?.is_some())
 }
 
 /// Whether texts of a file, by its ending, are members or columns with a name.

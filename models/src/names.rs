@@ -33,11 +33,13 @@ pub(crate) const DECODER_OF_VECTORS: &str = "decoder_model_merged";
 /// The towers of a model of images and texts, each of which is a model.
 pub(crate) const IMAGE_TOWER: &str = "vision_model";
 pub(crate) const TEXT_TOWER: &str = "text_model";
+/// The tower of recordings of a model of recordings and texts.
+pub(crate) const AUDIO_TOWER: &str = "audio_model";
 
 /// The name of a part as the architectures have it; absent where none has such a part.
 #[must_use]
 pub fn known_part(name: &str) -> Option<&'static str> {
-    let known = PARTS.iter().map(|(known, _)| *known).chain([DECODER_OF_VECTORS, IMAGE_TOWER, TEXT_TOWER]);
+    let known = PARTS.iter().map(|(known, _)| *known).chain([DECODER_OF_VECTORS, IMAGE_TOWER, TEXT_TOWER, AUDIO_TOWER]);
     known.into_iter().find(|known| *known == name)
 }
 
@@ -56,6 +58,8 @@ pub(crate) const PIXELS: Named<InputRole> = ("pixel_values", InputRole::Pixels);
 pub(crate) const PIXEL_MASK: Named<InputRole> = ("pixel_attention_mask", InputRole::PixelMask);
 pub(crate) const PATCH_GRID: Named<InputRole> = ("spatial_shapes", InputRole::PatchGrid);
 pub(crate) const FEATURES: Named<InputRole> = ("input_features", InputRole::Features);
+/// Whether a recording is longer than the features that a model takes.
+pub(crate) const IS_LONGER: Named<InputRole> = ("is_longer", InputRole::IsLonger);
 
 /// The vectors of tokens, which the embedder gives, and the decoder of a model that sees takes.
 pub(crate) const VECTORS: (Named<InputRole>, Named<OutputRole>) =
@@ -99,6 +103,9 @@ pub(crate) const LOGITS_PER_IMAGE: Named<OutputRole> = ("logits_per_image", Outp
 pub(crate) const LOGITS_PER_TEXT: Named<OutputRole> = ("logits_per_text", OutputRole::LogitsPerText);
 pub(crate) const TEXT_EMBEDDING: Named<OutputRole> = ("text_embeds", OutputRole::TextEmbedding);
 pub(crate) const IMAGE_EMBEDDING: Named<OutputRole> = ("image_embeds", OutputRole::ImageEmbedding);
+/// The same of recordings.
+pub(crate) const LOGITS_PER_AUDIO: Named<OutputRole> = ("logits_per_audio", OutputRole::LogitsPerImage);
+pub(crate) const AUDIO_EMBEDDING: Named<OutputRole> = ("audio_embeds", OutputRole::ImageEmbedding);
 
 /// The symbols of sizes.
 pub(crate) const BATCH: &str = "batch_size";
@@ -304,6 +311,7 @@ pub fn input(role: InputRole) -> Option<&'static str> {
         PIXEL_MASK,
         PATCH_GRID,
         FEATURES,
+        IS_LONGER,
         VECTORS.0,
         WAVEFORM,
         POINT_PLACES,

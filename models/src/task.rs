@@ -45,6 +45,7 @@ tasks! {
             "Model",
             "ModelWithProjection",
             "ElectraForPreTraining",
+            "ParakeetEncoder",
             "Wav2Vec2ForPreTraining",
             "Wav2Vec2ConformerForPreTraining",
             "UniSpeechForPreTraining",
@@ -112,6 +113,8 @@ tasks! {
     /// `image_embeds` [.., features] of length 1.
     ZeroShotImageClassification = "zero-shot-image-classification", synonyms [],
         classes ["CLIPModel", "MetaClip2Model", "SiglipModel", "Siglip2Model"];
+    /// The same of recordings and texts: `logits_per_audio` [recordings, texts], `logits_per_text`, `text_embeds` and `audio_embeds`.
+    ZeroShotAudioClassification = "zero-shot-audio-classification", synonyms [], classes ["ClapModel"];
     /// `logits` [batch_size, labels, height, width] of the places of an image, which may be fewer than its pixels.
     SemanticSegmentation = "semantic-segmentation", synonyms [], classes ["ForSemanticSegmentation"];
     /// `logits` [batch_size, objects, labels] and `pred_boxes` [batch_size, objects, 4]: center, width and height of each object, as
@@ -169,7 +172,7 @@ impl Task {
             Task::AudioXVector => &[OutputRole::Logits, OutputRole::XVector],
             Task::ObjectDetection => &[OutputRole::Logits, OutputRole::Boxes],
             Task::ImageSegmentation => &[OutputRole::Logits, OutputRole::Boxes, OutputRole::Masks],
-            Task::ZeroShotImageClassification => &[
+            Task::ZeroShotImageClassification | Task::ZeroShotAudioClassification => &[
                 OutputRole::LogitsPerImage,
                 OutputRole::LogitsPerText,
                 OutputRole::TextEmbedding,

@@ -98,11 +98,11 @@ pub(super) struct Arguments {
     /// gray of 8 bits and, in NAME.depth.png, of 16, from the smallest depth of the picture to the largest
     #[arg(long, value_name = "DIR")]
     draw: Option<PathBuf>,
-    /// What pictures may show, for a model that compares them with texts, such as CLIP: labels with commas between them, or a .txt
-    /// file with a label a line
+    /// What pictures or recordings may be, for a model that compares them with texts, such as CLIP or CLAP: labels with commas between
+    /// them, or a .txt file with a label a line
     #[arg(long, value_name = "LABELS")]
     labels: Option<String>,
-    /// The text that is made of each label, which {} stands for [default: "This is a photo of {}."]
+    /// The text that is made of each label, which {} stands for [default: "This is a photo of {}." or "This is a sound of {}."]
     #[arg(long, value_name = "TEXT", requires = "labels")]
     template: Option<String>,
     #[command(flatten)]

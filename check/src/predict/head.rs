@@ -55,7 +55,7 @@ pub(super) enum Head {
     /// The depth of each pixel of a picture.
     Depth { output: String },
     /// What is made of the scores of the frames of recordings, and the seconds of a frame where they are known.
-    Frames { output: String, frames: Frames, seconds: Option<f64> },
+    Frames { output: String, frames: Frames, seconds: Option<f64>, places: Option<usize> },
     /// The tokens in place of masks, of a vocabulary of so many; `usize::MAX` where that is not known.
     Masks { output: String, vocabulary: usize, top: NonZeroUsize },
 }
@@ -99,7 +99,9 @@ impl Head {
                 .iter()
                 .find(|(_, is_given)| *is_given)
         {
-            bail!(Unfit(format!("{option} is for models that compare pictures with texts, which {folder} does not")));
+            bail!(Unfit(format!(
+                "{option} is for models that compare pictures or recordings with texts, which {folder} does not"
+            )));
         }
         if of(OutputRole::SentenceEmbedding).is_some() {
             let output = named(OutputRole::SentenceEmbedding)?;
@@ -189,7 +191,7 @@ impl Head {
                 "{folder} chooses one of several texts, and a prediction is of one text or a pair; `planish run` takes ids as a \
                  tensor"
             ))),
-            Task::ZeroShotImageClassification => {
+            Task::ZeroShotImageClassification | Task::ZeroShotAudioClassification => {
                 bail!("{folder} has no output with the role {}, which its task has", OutputRole::LogitsPerImage)
             }
             Task::ObjectDetection => {

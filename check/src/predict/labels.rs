@@ -1,5 +1,5 @@
-//! Labels that a user gives, for models that compare pictures with texts (`ZeroShotImageClassificationPipeline` of the
-//! transformers library).
+//! Labels that a user gives, for models that compare pictures or recordings with texts (`ZeroShotImageClassificationPipeline` and
+//! `ZeroShotAudioClassificationPipeline` of the transformers library).
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,9 +10,10 @@ use planish_artifact::Artifact;
 use planish_artifact::chain::Chain;
 use planish_data::ComparedTexts;
 use planish_eval::Tensor;
+use planish_ir::InputRole;
 
 use super::config::Config;
-use super::{PredictOptions, TEMPLATE, Unfit};
+use super::{OF_SOUNDS, PredictOptions, TEMPLATE, Unfit};
 
 /// What stands for the label in a template.
 const PLACE: &str = "{}";
@@ -27,7 +28,9 @@ const SIGLIP_TOKENS: usize = 64;
 pub(super) fn checked(options: &PredictOptions, folder: &Path) -> Result<Rc<[String]>> {
     let folder = folder.display();
     if options.labels.is_empty() {
-        bail!(Unfit(format!("{folder} compares pictures with texts: say with --labels what they may show")));
+        bail!(Unfit(format!(
+            "{folder} compares pictures or recordings with texts: say with --labels what these may be"
+        )));
     }
     let mut seen = BTreeSet::new();
     for label in &options.labels {
@@ -56,7 +59,8 @@ pub(super) fn inputs(
     chain: &Chain<'_>,
     options: &PredictOptions,
 ) -> Result<Vec<(String, Tensor)>> {
-    let template = options.template.as_deref().unwrap_or(TEMPLATE);
+    let usual = if chain.inputs().iter().any(|(_, of)| of.role == InputRole::Features) { OF_SOUNDS } else { TEMPLATE };
+    let template = options.template.as_deref().unwrap_or(usual);
     let texts = options.labels.iter().map(|label| template.replace(PLACE, label)).collect();
     let filled_to = is_siglip(&artifact.folder)?.then_some(SIGLIP_TOKENS);
     let how = ComparedTexts { max_length: options.max_length, filled_to };

@@ -63,6 +63,9 @@ const CHUNK_BYTES: usize = 64 << 20;
 /// The text that is made of a label in `ZeroShotImageClassificationPipeline` of the transformers library.
 pub const TEMPLATE: &str = "This is a photo of {}.";
 
+/// The same in `ZeroShotAudioClassificationPipeline`, for recordings.
+pub const OF_SOUNDS: &str = "This is a sound of {}.";
+
 /// How predictions are made.
 #[derive(Clone, Debug, Default)]
 pub struct PredictOptions {
@@ -84,9 +87,9 @@ pub struct PredictOptions {
     pub threshold: Option<f32>,
     /// The folder that gets pictures with what was predicted drawn on them.
     pub draw: Option<PathBuf>,
-    /// What pictures may show, for a model that compares them with texts.
+    /// What pictures or recordings may be, for a model that compares them with texts.
     pub labels: Vec<String>,
-    /// The text that is made of a label, which `{}` stands for in it; [`TEMPLATE`] where absent.
+    /// The text that is made of a label, which `{}` stands for in it; [`TEMPLATE`] or [`OF_SOUNDS`] where absent.
     pub template: Option<String>,
     /// Threads of the runtime; 0 leaves the number to it.
     pub threads: usize,
@@ -252,7 +255,7 @@ pub fn predict(
     let mut run = Run {
         head: &head,
         session,
-        names: TextNames::of(&chain),
+        names: TextNames::of_places(&chain),
         is_left: chunks.is_left(),
         tokenizer: chunks.tokenizer(),
         marked,

@@ -100,7 +100,7 @@ impl Head {
             }
             Self::Segments { labels, .. } => segments(first, labels, batch),
             Self::Depth { .. } => depths(first, batch),
-            Self::Frames { frames, seconds, .. } => of_frames(first, frames, *seconds, batch),
+            Self::Frames { frames, seconds, places, .. } => of_frames(first, frames, (*seconds, *places), batch),
             Self::Masks { vocabulary, top, .. } => masks(first, (*vocabulary, *top), batch),
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Result, bail};
-use planish_data::tokenizer::ctc::{CtcDecoder, Timed, frame_seconds, likeliest_tokens};
+use planish_data::tokenizer::ctc::{CtcDecoder, Timed, frame_places, frame_seconds, likeliest_tokens};
 use planish_eval::Tensor;
 use serde::Serialize;
 
@@ -38,9 +38,9 @@ impl Head {
     /// A head whose predictions are made of the scores of frames.
     ///
     /// # Errors
-    /// When the length of a frame cannot be read.
+    /// When the length of a frame cannot be read, or the settings of features are not supported.
     pub(super) fn of_frames(output: String, frames: Frames, folder: &Path) -> Result<Self> {
-        Ok(Self::Frames { output, frames, seconds: frame_seconds(folder)? })
+        Ok(Self::Frames { output, frames, seconds: frame_seconds(folder)?, places: frame_places(folder)? })
     }
 
     /// A text of each recording.
@@ -53,18 +53,23 @@ impl Head {
     }
 }
 
-/// What is predicted of the scores of frames, [recordings, frames, scores].
+/// What is predicted of the scores of frames, [recordings, frames, scores], of which each has so many seconds and is made of so many
+/// places of features.
 pub(super) fn of_frames(
     logits: &Tensor,
     frames: &Frames,
-    seconds: Option<f64>,
+    (seconds, places): (Option<f64>, Option<usize>),
     batch: &Batch<'_>,
 ) -> Result<Vec<Outcome>> {
     let &[_, count, columns] = logits.shape() else {
         bail!("the scores of frames are {:?}, not [recordings, frames, scores]", logits.shape())
     };
     let numbers = floats(logits);
-    let outcome = |scores: &[f32]| {
+    let outcome = |(row, scores): (usize, &[f32])| {
+        // Frames of places that are masked are of nothing.
+        let there = batch.positions.as_ref().and_then(|positions| positions.count_in(row)).zip(places);
+        let there = there.map_or(count, |(read, places)| read.div_ceil(places).min(count));
+        let scores = scores.get(..there * columns).unwrap_or(scores);
         if scores.iter().any(|score| !score.is_finite()) {
             return Ok(Outcome::NotFinite);
         }
@@ -81,7 +86,7 @@ pub(super) fn of_frames(
             }
         }
     };
-    numbers.chunks_exact((count * columns).max(1)).take(batch.texts.len()).map(outcome).collect()
+    numbers.chunks_exact((count * columns).max(1)).take(batch.texts.len()).enumerate().map(outcome).collect()
 }
 
 fn word_of(word: Timed, seconds: Option<f64>) -> Word {
@@ -101,7 +106,7 @@ mod tests {
         let sample = ReadSample { id: None, document: None, tokens: 0, is_cut: false, kept: None, picture: None };
         let batch = Batch { texts: vec![&sample], positions: None, is_left: false, tokenizer: None, marked: None };
         let logits = Tensor::new(shape.to_vec(), numbers.to_vec()).unwrap();
-        let found = of_frames(&logits, frames, Some(0.02), &batch).unwrap();
+        let found = of_frames(&logits, frames, (Some(0.02), None), &batch).unwrap();
         serde_json::to_string(&found).unwrap()
     }
 

@@ -1,17 +1,17 @@
-//! Which tower of a model of images and texts predicts, and of what.
+//! Which tower of a model of images or recordings and texts predicts, and of what.
 
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use planish_artifact::Artifact;
 use planish_artifact::chain::Chain;
-use planish_data::is_of_pictures;
+use planish_data::is_of_media;
 use planish_ir::{InputRole, PartRole};
 
 use super::{PredictOptions, Unfit};
 
-/// The tower that data is for, of an artifact whose parts are models of their own: that of pictures for pictures, and else that of
-/// texts. `None` of an artifact of other parts.
+/// The tower that data is for, of an artifact whose parts are models of their own: that of pictures for pictures, that of recordings
+/// for recordings, and else that of texts. `None` of an artifact of other parts.
 ///
 /// # Errors
 /// When a folder of the data cannot be read.
@@ -20,11 +20,11 @@ pub(super) fn tower(artifact: &Artifact, data: &Path) -> Result<Option<Artifact>
     if parts.len() < 2 || parts.iter().any(|part| part.role != PartRole::Model) {
         return Ok(None);
     }
-    let wanted = is_of_pictures(data)?;
+    let wanted = is_of_media(data)?;
     let mut tower = artifact.clone();
     tower.manifest.parts.retain(|part| {
-        let takes_pictures = [InputRole::Pixels, InputRole::Image].iter().any(|role| part.input_of(*role).is_some());
-        takes_pictures == wanted
+        let media = [InputRole::Pixels, InputRole::Image, InputRole::Features];
+        media.iter().any(|role| part.input_of(*role).is_some()) == wanted
     });
     Ok(Some(tower))
 }

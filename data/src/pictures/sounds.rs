@@ -22,6 +22,7 @@ pub struct SoundInputs {
     folder: PathBuf,
     values: Port,
     mask: Option<Port>,
+    is_longer: Option<Port>,
     /// The fewest samples that the model makes a frame of, where it is known.
     fewest: Option<usize>,
 }
@@ -70,8 +71,9 @@ impl SoundInputs {
             None if !has_tokens => Port::find(wanted, InputRole::Mask)?,
             mask => mask,
         };
+        let is_longer = Port::find(wanted, InputRole::IsLonger)?;
         let fewest = if is_waveform { fewest_samples(folder)? } else { None };
-        Ok(Self { processor, folder: folder.to_owned(), values, mask, fewest })
+        Ok(Self { processor, folder: folder.to_owned(), values, mask, is_longer, fewest })
     }
 
     /// A file as the numbers of a recording.
@@ -97,6 +99,12 @@ impl SoundInputs {
         self.processor.rate()
     }
 
+    /// The fewest samples of a recording.
+    #[must_use]
+    pub fn fewest(&self) -> usize {
+        self.fewest.unwrap_or(self.processor.fewest())
+    }
+
     /// Checks that there is a frame.
     fn checked(&self, prepared: Prepared, path: &Path) -> Result<Prepared> {
         match self.fewest {
@@ -118,7 +126,7 @@ impl SoundInputs {
     /// # Errors
     /// When they are not what the model takes.
     pub fn inputs(&self, recordings: &[Prepared]) -> Result<Vec<(String, Tensor)>> {
-        let Sounds { values, shape, mask, mask_shape, .. } =
+        let Sounds { values, shape, mask, mask_shape, is_longer } =
             self.processor.batch(recordings).map_err(anyhow::Error::msg)?;
         self.check(&shape)?;
         let tensor = |port: &Port, tensor: Option<Tensor>| {
@@ -140,13 +148,18 @@ impl SoundInputs {
             let numbers: Vec<f64> = mask.iter().map(|place| *place as f64).collect();
             inputs.push(tensor(port, Tensor::from_f64(port.dtype, mask_shape.to_vec(), &numbers))?);
         }
+        if let Some(port) = &self.is_longer {
+            let numbers: Vec<f64> = is_longer.iter().map(|is_longer| f64::from(u8::from(*is_longer))).collect();
+            inputs.push(tensor(port, Tensor::from_f64(port.dtype, vec![numbers.len(), 1], &numbers))?);
+        }
         Ok(inputs)
     }
 
     /// Whether recordings of other lengths cannot be in one batch without a change of their outputs: the model would read what fills
-    /// them up.
+    /// them up, or its mask does not say which of its outputs are there.
     pub(crate) fn needs_one_length(&self) -> bool {
-        self.mask.is_none() && self.processor.pads_to_longest()
+        let has_mask = self.mask.as_ref().is_some_and(|mask| mask.input.role == InputRole::Mask);
+        !has_mask && self.processor.pads_to_longest()
     }
 
     /// Checks what a recording became; the number of rows is checked with all inputs.

@@ -107,6 +107,8 @@ roles! {
     Waveform = "waveform",
     /// Features of sound over time: floats [rows, bands, frames] or [rows, frames, bands].
     Features = "features",
+    /// Whether a recording is longer than its features: booleans [rows, 1].
+    IsLonger = "is-longer",
     /// Vectors in place of token ids: floats [rows, tokens, features].
     Embeddings = "embeddings",
     /// What the encoder gives: floats [rows, encoder tokens, features].
@@ -166,15 +168,15 @@ roles! {
     ImageStates = "image-states",
     /// The positions of these places: floats [rows, features, height, width].
     ImagePositions = "image-positions",
-    /// Scores of each image for each text: floats [images, texts].
+    /// Scores of each image or recording for each text: floats [images, texts].
     LogitsPerImage = "logits-per-image",
-    /// Scores of each text for each image: floats [texts, images].
+    /// Scores of each text for each image or recording: floats [texts, images].
     LogitsPerText = "logits-per-text",
     /// The vector of the voice in a recording: floats [rows, features].
     XVector = "x-vector",
-    /// The embedding of each text among those of images: floats [texts, features].
+    /// The embedding of each text among those of images or recordings: floats [texts, features].
     TextEmbedding = "text-embedding",
-    /// The embedding of each image among those of texts: floats [images, features].
+    /// The embedding of each image or recording among those of texts: floats [images, features].
     ImageEmbedding = "image-embedding",
     ;
     /// Something else.

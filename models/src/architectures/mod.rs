@@ -14,6 +14,7 @@ pub(crate) mod biogpt;
 pub(crate) mod blip;
 pub(crate) mod bloom;
 pub(crate) mod chinese_clip;
+pub(crate) mod clap;
 pub(crate) mod clip;
 pub(crate) mod codegen;
 pub(crate) mod cohere;
@@ -116,6 +117,7 @@ pub(crate) mod olmo3;
 pub(crate) mod olmoe;
 pub(crate) mod opt;
 pub(crate) mod paligemma;
+pub(crate) mod parakeet;
 pub(crate) mod persimmon;
 pub(crate) mod phi;
 pub(crate) mod phi3;
@@ -154,6 +156,7 @@ pub(crate) mod vit;
 pub(crate) mod vit_msn;
 pub(crate) mod vitpose;
 pub(crate) mod wav2vec2;
+pub(crate) mod wav2vec2_bert;
 pub(crate) mod whisper;
 pub(crate) mod xglm;
 pub(crate) mod yolos;
@@ -181,6 +184,9 @@ pub const ARCHITECTURES: &[Architecture] = &[
     chinese_clip::ARCHITECTURE,
     chinese_clip::TEXT,
     chinese_clip::IMAGE,
+    clap::ARCHITECTURE,
+    clap::AUDIO,
+    clap::TEXT,
     clip::ARCHITECTURE,
     clip::TEXT,
     clip::IMAGE,
@@ -296,6 +302,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     olmoe::ARCHITECTURE,
     opt::ARCHITECTURE,
     paligemma::ARCHITECTURE,
+    parakeet::ARCHITECTURE,
+    parakeet::ENCODER,
     persimmon::ARCHITECTURE,
     phi::ARCHITECTURE,
     phi3::ARCHITECTURE,
@@ -345,6 +353,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     vit_msn::ARCHITECTURE,
     vitpose::ARCHITECTURE,
     wav2vec2::ARCHITECTURE,
+    wav2vec2_bert::ARCHITECTURE,
     wav2vec2::CONFORMER,
     wav2vec2::WAVLM,
     whisper::ARCHITECTURE,

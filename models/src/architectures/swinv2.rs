@@ -48,6 +48,7 @@ const SECOND: Version = Version {
     key_bias: false,
     positions: false,
     last_norm: true,
+    layers: "encoder.layers",
 };
 
 /// The features between the two layers of biases.

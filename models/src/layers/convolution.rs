@@ -155,7 +155,7 @@ pub(crate) fn depthwise(
 }
 
 /// What `torch.nn.BatchNorm2d` multiplies each channel by, and what it adds, after a convolution with the bias of a module.
-pub(super) fn affine(
+pub(crate) fn affine(
     b: &mut Builder<'_>,
     biased: Option<&str>,
     norm: &str,

@@ -19,6 +19,8 @@ pub(crate) enum Interpolation {
     LinearCorners,
     /// `bicubic`.
     Cubic,
+    /// `bicubic` with `align_corners`.
+    CubicCorners,
     /// `nearest`.
     Nearest,
 }
@@ -30,11 +32,12 @@ impl Interpolation {
             Self::Linear => ("half_pixel", "linear"),
             Self::LinearCorners => ("align_corners", "linear"),
             Self::Cubic => ("half_pixel", "cubic"),
+            Self::CubicCorners => ("align_corners", "cubic"),
             Self::Nearest => ("asymmetric", "nearest"),
         };
         let mut settings = vec![("coordinate_transformation_mode", text(places)), ("mode", text(mode))];
         match self {
-            Self::Cubic => settings.push(("cubic_coeff_a", Setting::Float(Real(-0.75)))),
+            Self::Cubic | Self::CubicCorners => settings.push(("cubic_coeff_a", Setting::Float(Real(-0.75)))),
             Self::Nearest => settings.push(("nearest_mode", text("floor"))),
             Self::Linear | Self::LinearCorners => {}
         }

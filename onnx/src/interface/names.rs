@@ -35,6 +35,7 @@ pub(super) const INPUTS: &[(&str, InputRole)] = &[
     ("input_values", InputRole::Waveform),
     ("input_features", InputRole::Features),
     ("audio_features", InputRole::Features),
+    ("is_longer", InputRole::IsLonger),
     ("inputs_embeds", InputRole::Embeddings),
     ("encoder_hidden_states", InputRole::EncoderStates),
     ("input_points", InputRole::Points),
@@ -76,4 +77,6 @@ pub(super) const OUTPUTS: &[(&str, OutputRole)] = &[
     ("logits_per_text", OutputRole::LogitsPerText),
     ("text_embeds", OutputRole::TextEmbedding),
     ("image_embeds", OutputRole::ImageEmbedding),
+    ("logits_per_audio", OutputRole::LogitsPerImage),
+    ("audio_embeds", OutputRole::ImageEmbedding),
 ];

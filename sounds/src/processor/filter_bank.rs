@@ -66,12 +66,24 @@ impl FilterBank {
         }
     }
 
+    /// The samples from one place to the next, where recordings of any length have places.
+    pub(super) fn place_samples(&self) -> Option<usize> {
+        match self.form {
+            Form::Fixed { .. } => None,
+            Form::Joined { stride } => Some(LENGTHS[1] * stride),
+        }
+    }
+
+    /// The fewest samples: those of a frame, or of two frames, which have a variance.
+    pub(super) fn fewest(&self) -> usize {
+        let [length, hop, _] = LENGTHS;
+        if self.pads_to_longest() { length + hop } else { length }
+    }
+
     pub(super) fn prepare(&self, samples: &[f32]) -> Result<Prepared, String> {
         let all = self.spectra.frames(samples.len());
-        let least = if self.pads_to_longest() { 2 } else { 1 };
-        if all < least {
-            let [length, hop, _] = LENGTHS;
-            let needed = length + (least - 1) * hop;
+        let needed = self.fewest();
+        if samples.len() < needed {
             return Err(format!("it has {} samples, and the features of the model need {needed}", samples.len()));
         }
         match self.form {

@@ -83,6 +83,12 @@ impl Prepared {
     pub fn places(&self) -> usize {
         self.places
     }
+
+    /// How many of these the model is told to read.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.length
+    }
 }
 
 impl Processor {
@@ -112,6 +118,26 @@ impl Processor {
     #[must_use]
     pub fn pads_with_silence(&self) -> bool {
         !self.is_left && self.padding == 0.0
+    }
+
+    /// The samples from one place of features to the next, where recordings of any length have places; `None` of other processors.
+    #[must_use]
+    pub fn place_samples(&self) -> Option<usize> {
+        match &self.kind {
+            Kind::FilterBank(bank) => bank.place_samples(),
+            Kind::Parakeet(parakeet) => Some(parakeet.hop()),
+            Kind::Waveform(_) | Kind::LogMel(..) | Kind::Clap(_) => None,
+        }
+    }
+
+    /// The fewest samples that it takes.
+    #[must_use]
+    pub fn fewest(&self) -> usize {
+        match &self.kind {
+            Kind::FilterBank(bank) => bank.fewest(),
+            Kind::Parakeet(parakeet) => parakeet.fewest(),
+            Kind::Waveform(_) | Kind::LogMel(..) | Kind::Clap(_) => 1,
+        }
     }
 
     /// The features of windows of a fixed number of samples, for which Whisper is made; `None` of other processors.

@@ -49,10 +49,19 @@ impl Parakeet {
         self.bank.len()
     }
 
+    /// The samples from one frame to the next.
+    pub(super) fn hop(&self) -> usize {
+        self.hop
+    }
+
+    /// The fewest samples: those of two frames, which have a deviation.
+    pub(super) fn fewest(&self) -> usize {
+        2 * self.hop
+    }
+
     pub(super) fn prepare(&self, samples: &[f32]) -> Result<Prepared, String> {
-        let length = samples.len() / self.hop;
-        if length < 2 {
-            let needed = 2 * self.hop;
+        let (length, needed) = (samples.len() / self.hop, self.fewest());
+        if samples.len() < needed {
             return Err(format!("it has {} samples, and the features of the model need {needed}", samples.len()));
         }
         let emphasized: Vec<f32>;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use planish_files::Kind;
+use planish_sounds::Processor;
 use serde_json::Value;
 
 /// The samples of a second, where preprocessor_config.json does not say it: those of all encoders of speech that are published.
@@ -21,21 +22,54 @@ pub fn frame_seconds(folder: &Path) -> Result<Option<f64>> {
     Ok(Some(seconds).filter(|seconds| seconds.is_finite()))
 }
 
-/// The samples from one frame to the next, by `conv_stride` of config.json and the convolutions after the encoder; absent where
-/// config.json has no such list.
+/// The samples from one frame to the next, by `conv_stride` of config.json and the convolutions after the encoder, or of a model of
+/// features by [`frame_places`] and the settings of these; absent where nothing says it.
+///
+/// # Errors
+/// When a file cannot be read, or the settings of features are not supported.
+pub fn frame_samples(folder: &Path) -> Result<Option<f64>> {
+    let config = document(folder, "config.json")?;
+    if let Some(places) = places(&config) {
+        let samples = Processor::open(folder)?.and_then(|processor| processor.place_samples());
+        return Ok(samples.map(|samples| (samples * places) as f64));
+    }
+    let Some(strides) = config.get("conv_stride").and_then(Value::as_array) else { return Ok(None) };
+    let Some(samples) = strides.iter().map(Value::as_f64).product::<Option<f64>>() else { return Ok(None) };
+    Ok(Some(samples * adapter(&config, 3.0)).filter(|samples| samples.is_finite() && *samples >= 1.0))
+}
+
+/// How many frames become one in the convolutions after the encoder, which are so many where the configuration does not say it.
+fn adapter(config: &Value, layers: f64) -> f64 {
+    let number = |key: &str, default: f64| config.get(key).and_then(Value::as_f64).unwrap_or(default);
+    match config.get("add_adapter").and_then(Value::as_bool) {
+        Some(true) => number("adapter_stride", 2.0).powf(number("num_adapter_layers", layers)),
+        _ => 1.0,
+    }
+}
+
+/// The most places of features that become a frame.
+const MOST_PLACES: f64 = 65_536.0;
+
+/// How many places of features become a frame of the model, by config.json of Parakeet or Wav2Vec2-BERT; absent of other models.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn frame_samples(folder: &Path) -> Result<Option<f64>> {
-    let config = document(folder, "config.json")?;
-    let Some(strides) = config.get("conv_stride").and_then(Value::as_array) else { return Ok(None) };
-    let Some(samples) = strides.iter().map(Value::as_f64).product::<Option<f64>>() else { return Ok(None) };
-    let number = |key: &str, default: f64| config.get(key).and_then(Value::as_f64).unwrap_or(default);
-    let later = match config.get("add_adapter").and_then(Value::as_bool) {
-        Some(true) => number("adapter_stride", 2.0).powf(number("num_adapter_layers", 3.0)),
-        _ => 1.0,
+pub fn frame_places(folder: &Path) -> Result<Option<usize>> {
+    Ok(places(&document(folder, "config.json")?))
+}
+
+fn places(config: &Value) -> Option<usize> {
+    let kind = config.get("model_type").and_then(Value::as_str)?;
+    let places = match kind {
+        "parakeet_ctc" => {
+            let number = |key: &str, default: f64| config.get("encoder_config")?.get(key)?.as_f64().or(Some(default));
+            let layers = number("subsampling_factor", 8.0).unwrap_or(8.0).log2().floor();
+            number("subsampling_conv_stride", 2.0).unwrap_or(2.0).powf(layers)
+        }
+        "wav2vec2-bert" => adapter(config, 1.0),
+        _ => return None,
     };
-    Ok(Some(samples * later).filter(|samples| samples.is_finite() && *samples >= 1.0))
+    Some(places).filter(|places| (1.0..=MOST_PLACES).contains(places)).map(|places| places as usize)
 }
 
 /// How many samples the first frame is made of, by `conv_kernel` and `conv_stride` of config.json: a model takes no fewer. Absent where

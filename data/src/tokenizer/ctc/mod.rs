@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
 
-pub use frames::{fewest_samples, frame_samples, frame_seconds};
+pub use frames::{fewest_samples, frame_places, frame_samples, frame_seconds};
 
 use super::TextTokenizer;
 use super::tokens::padding_token;

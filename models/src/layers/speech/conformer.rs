@@ -1,14 +1,13 @@
 //! Conformers (Gulati et al. 2020, arXiv:2005.08100): layers of attention and of a convolution over time, between two
 //! feed-forwards of which half is added.
 
-use planish_ir::ops::{
-    Attention, BinaryKind, Cast, Concat, Iota, Linear, MatMul, Real, Sizes, Slice, Split, Unary, UnaryKind,
-};
-use planish_ir::{DType, Dim, Origin, Shape, ValueId, Weight};
+use planish_ir::ops::{Attention, BinaryKind, Linear, Real, Split};
+use planish_ir::{DType, Dim, Origin, ValueId, Weight};
 
+use super::masks::Mask;
 use super::settings::Settings;
 use super::time::{self, Window};
-use super::{EPS, FRAMES, States};
+use super::{EPS, FRAMES, States, distances};
 use crate::ModelError;
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::activation::Activation;
@@ -21,146 +20,336 @@ pub(crate) const KEYS: &[&str] = &["conv_depthwise_kernel_size", "position_embed
 
 /// How attention knows positions.
 #[derive(Clone, Copy)]
-enum Kind {
+pub(crate) enum Kind {
     /// Sinusoids of distances take part in scores (Dai et al. 2019, arXiv:1901.02860).
     Relative,
+    /// The vectors of a table do, of distances up to so many frames before and after.
+    Table([usize; 2]),
     /// What queries and keys are projected of turns, by a base.
     Rotary(f64),
     None,
 }
 
 /// What layers take besides frames.
+#[derive(Clone, Copy)]
 enum Positions {
     /// Sinusoids of the distances from the number of frames less 1 down: [2 * frames, hidden].
     Relative(ValueId),
+    /// Rows of a table of so many distances: i64[2 * frames].
+    Table(ValueId, Size),
     Rotary(Angles),
     None,
 }
 
+/// The norm after the convolution of a layer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Norm {
+    Batch,
+    Layer,
+}
+
+/// The names of the modules of a layer.
+pub(crate) struct Names {
+    /// The norm of each feed-forward, its module, and the first and the last projection in it.
+    pub(crate) halves: [[&'static str; 2]; 2],
+    pub(crate) feed_forward: [&'static str; 2],
+    pub(crate) attention_norm: &'static str,
+    /// Queries, keys, values and what becomes of them, and the keys and addends of distances.
+    pub(crate) attention: [&'static str; 7],
+    pub(crate) convolution: &'static str,
+    pub(crate) convolution_norm: &'static str,
+    /// The norm after the convolution over time.
+    pub(crate) inner_norm: &'static str,
+    pub(crate) last_norm: &'static str,
+}
+
+/// Those of wav2vec 2.0.
+pub(crate) const WAV2VEC2: Names = Names {
+    halves: [["ffn1_layer_norm", "ffn1"], ["ffn2_layer_norm", "ffn2"]],
+    feed_forward: ["intermediate_dense", "output_dense"],
+    attention_norm: "self_attn_layer_norm",
+    attention: ["linear_q", "linear_k", "linear_v", "linear_out", "linear_pos", "pos_bias_u", "pos_bias_v"],
+    convolution: "conv_module",
+    convolution_norm: "conv_module.layer_norm",
+    inner_norm: "batch_norm",
+    last_norm: "final_layer_norm",
+};
+
+/// The table of the distances of a layer, in its attention.
+const DISTANCES: &str = "distance_embedding";
+
 /// A conformer.
 pub(crate) struct Conformer {
-    kind: Kind,
-    /// The frames that the convolution covers.
-    kernel: Size,
+    pub(crate) names: Names,
+    pub(crate) hidden: Size,
+    pub(crate) intermediate: Size,
+    pub(crate) heads: Size,
+    pub(crate) layers: Size,
+    pub(crate) activation: Activation,
+    /// Added to variances in the norms of layers.
+    pub(crate) eps: f64,
+    /// Whether projections have a bias, but those of convolutions.
+    pub(crate) bias: bool,
+    pub(crate) kind: Kind,
+    /// The frames that the convolution covers: around each, or that one and those before it.
+    pub(crate) kernel: Size,
+    pub(crate) is_causal: bool,
+    /// Whether convolutions have a bias.
+    pub(crate) convolution_bias: bool,
+    pub(crate) norm: Norm,
 }
 
 impl Conformer {
-    pub(crate) fn read(config: &Config<'_>) -> Result<Self, ModelError> {
-        const KEY: &str = "position_embeddings_type";
-        let kernel = config.size("conv_depthwise_kernel_size", 31)?;
-        if kernel.value.is_multiple_of(2) {
-            return Err(config.error(format!("{kernel}, expected an odd number of frames")));
-        }
-        let base = config.positive("rotary_embedding_base", 10_000.0)?;
-        let kind = match config.text(KEY, "relative")? {
-            _ if config.is_null(KEY) => Kind::None,
-            "relative" => Kind::Relative,
-            "rotary" => Kind::Rotary(base),
-            other => {
-                return Err(config.error(format!("`{KEY}` is \"{other}\", expected \"relative\", \"rotary\" or null")));
-            }
+    /// Reads the keys of the conformer of wav2vec 2.0.
+    pub(crate) fn read(config: &Config<'_>, s: &Settings) -> Result<Self, ModelError> {
+        let conformer = Self {
+            names: WAV2VEC2,
+            hidden: s.hidden,
+            intermediate: s.intermediate,
+            heads: s.heads,
+            layers: s.layers,
+            activation: s.activation,
+            eps: EPS,
+            bias: true,
+            kind: kind(config, "relative", None)?,
+            kernel: kernel(config)?,
+            is_causal: false,
+            convolution_bias: false,
+            norm: Norm::Batch,
         };
-        Ok(Self { kind, kernel })
+        conformer.check(config)?;
+        Ok(conformer)
     }
 
-    /// All layers: [batch_size, frames, hidden].
-    pub(crate) fn encode(&self, b: &mut Builder<'_>, s: &Settings, x: ValueId) -> Result<States, ModelError> {
-        let size = s.hidden.value / s.heads.value;
-        let (sides, of) = match self.kind {
-            Kind::Relative => (s.hidden.value, s.hidden.to_string()),
-            Kind::Rotary(_) => (size, "hidden_size / num_attention_heads".to_owned()),
-            Kind::None => (0, String::new()),
-        };
-        if !sides.is_multiple_of(2) {
-            return Err(b.config.error(format!("{of} is not even, as sines and cosines of positions are")));
+    /// Checks what no tensor's shape shows.
+    pub(crate) fn check(&self, config: &Config<'_>) -> Result<(), ModelError> {
+        if !self.hidden.value.is_multiple_of(self.heads.value) {
+            return Err(config.error(format!("{} is not divisible by {}", self.hidden, self.heads)));
         }
+        let (sides, of) = match self.kind {
+            Kind::Relative => (self.hidden.value, self.hidden.to_string()),
+            Kind::Rotary(_) => (self.size().value, "hidden_size / num_attention_heads".to_owned()),
+            Kind::Table(_) | Kind::None => return Ok(()),
+        };
+        match sides.is_multiple_of(2) {
+            true => Ok(()),
+            false => Err(config.error(format!("{of} is not even, as sines and cosines of positions are"))),
+        }
+    }
+
+    /// The features of a head.
+    fn size(&self) -> Size {
+        Size::derived(self.hidden.value / self.heads.value, "hidden_size / num_attention_heads")
+    }
+
+    /// All layers, `prefix` with a number each: [batch_size, frames, hidden].
+    pub(crate) fn encode(
+        &self,
+        b: &mut Builder<'_>,
+        x: ValueId,
+        prefix: &str,
+        mask: Option<Mask>,
+    ) -> Result<States, ModelError> {
         let frames = b.graph.ty(x).shape[1].clone();
         let positions = match self.kind {
-            Kind::Relative => Positions::Relative(distances(b, &frames, s.hidden)?),
-            Kind::Rotary(base) => Positions::Rotary(angles(b, &frames, size, base)?),
+            Kind::Relative => Positions::Relative(distances::sinusoids(b, &frames, self.hidden)?),
+            Kind::Rotary(base) => Positions::Rotary(distances::angles(b, &frames, self.size().value, base)?),
+            Kind::Table(sides) => {
+                let count = Size::derived(sides[0] + sides[1] + 1, "distances of frames");
+                Positions::Table(distances::rows(b, &frames, sides)?, count)
+            }
             Kind::None => Positions::None,
         };
         let (mut x, mut layers) = (x, vec![x]);
-        for i in 0..s.layers.value {
-            x = self.layer(b, s, x, &format!("encoder.layers.{i}"), &positions)?;
+        for i in 0..self.layers.value {
+            x = self.layer(b, x, &format!("{prefix}.{i}"), positions, mask)?;
             layers.push(x);
         }
-        let x = b.layer_norm(x, "encoder.layer_norm", s.hidden, s.eps)?;
-        let last = match &s.adapter {
-            Some(adapter) => adapter.apply(b, x, s.hidden)?,
-            None => x,
-        };
-        Ok(States { layers, last })
+        Ok(States { layers, last: x })
     }
 
     fn layer(
         &self,
         b: &mut Builder<'_>,
-        s: &Settings,
         x: ValueId,
         path: &str,
-        positions: &Positions,
+        positions: Positions,
+        mask: Option<Mask>,
     ) -> Result<ValueId, ModelError> {
         let at = |name: &str| format!("{path}.{name}");
-        let x = half(b, s, x, path, "ffn1")?;
-        let normal = b.layer_norm(x, &at("self_attn_layer_norm"), s.hidden, EPS)?;
-        let attended = attend(b, s, normal, &at("self_attn"), positions)?;
+        let [first, second] = self.names.halves;
+        let x = self.half(b, x, path, first)?;
+        let normal = b.layer_norm(x, &at(self.names.attention_norm), self.hidden, self.eps)?;
+        let attended = self.attend(b, normal, &at("self_attn"), positions, mask)?;
         let x = b.add(attended, x, &at("self_attn.add"))?;
-        let convolved = self.convolve(b, s, x, &at("conv_module"))?;
-        let x = b.add(convolved, x, &at("conv_module.add"))?;
-        let x = half(b, s, x, path, "ffn2")?;
-        b.layer_norm(x, &at("final_layer_norm"), s.hidden, EPS)
+        let module = at(self.names.convolution);
+        let normal = b.layer_norm(x, &at(self.names.convolution_norm), self.hidden, self.eps)?;
+        let convolved = self.convolve(b, normal, &module, mask)?;
+        let x = b.add(convolved, x, &format!("{module}.add"))?;
+        let x = self.half(b, x, path, second)?;
+        b.layer_norm(x, &at(self.names.last_norm), self.hidden, self.eps)
+    }
+
+    /// Half of a feed-forward is added.
+    fn half(
+        &self,
+        b: &mut Builder<'_>,
+        x: ValueId,
+        path: &str,
+        [norm, module]: [&str; 2],
+    ) -> Result<ValueId, ModelError> {
+        let at = |part: &str| format!("{path}.{module}.{part}");
+        let [up, down] = self.names.feed_forward;
+        let normal = b.layer_norm(x, &format!("{path}.{norm}"), self.hidden, self.eps)?;
+        let up = b.projection(normal, &at(up), [self.intermediate, self.hidden], self.bias)?;
+        let active = self.activation.apply(b, up, &at("activation"))?;
+        let down = b.projection(active, &at(down), [self.hidden, self.intermediate], self.bias)?;
+        let halved = b.with_number(BinaryKind::Mul, down, 0.5, &at("half"), "model_type")?;
+        b.add(halved, x, &at("add"))
     }
 
     /// The convolution of a layer: each channel by itself, between two projections.
-    fn convolve(&self, b: &mut Builder<'_>, s: &Settings, x: ValueId, path: &str) -> Result<ValueId, ModelError> {
+    fn convolve(&self, b: &mut Builder<'_>, x: ValueId, path: &str, mask: Option<Mask>) -> Result<ValueId, ModelError> {
         let at = |name: &str| format!("{path}.{name}");
-        let size = s.hidden;
-        let normal = b.layer_norm(x, &at("layer_norm"), size, EPS)?;
+        let size = self.hidden;
         let both = Size::derived(2 * size.value, "2 * hidden_size");
-        let wide = pointwise(b, normal, &at("pointwise_conv1"), [both, size])?;
+        let wide = pointwise(b, x, &at("pointwise_conv1"), [both, size], self.convolution_bias)?;
         let gated = gated(b, wide, size, 2, &at("glu"))?;
+        let gated = match mask {
+            Some(mask) => mask.clear(b, gated, &at("masked"))?,
+            None => gated,
+        };
         let channels = time::turned(b, gated, &at("channels"))?;
-        let (module, norm) = (at("depthwise_conv"), at("batch_norm"));
-        let window = Window { groups: size.value, ..Window::around(self.kernel, 1, size.value) };
-        let (weight, origin) = b.tensors.take(&[&format!("{module}.weight")], &window.filters([size, size]))?;
-        let [factors, shifts] = convolution::affine(b, None, &norm, size)?;
-        let numbers = |values: &[f64]| Weight::numbers(DType::F32, vec![size.value], values);
-        let scaled = numbers(&factors).and_then(|factors| weight.scale(0, &factors)).zip(numbers(&shifts));
-        let Some((weight, shifts)) = scaled else { unreachable!("there is a number for each filter") };
-        let weight = b.graph.add_weight(&format!("{module}.weight"), weight, origin);
-        let bias = b.graph.add_weight(&format!("{norm}.bias"), shifts, Origin::Module(norm.as_str().into()));
-        let convolved = time::emit(b, channels, [Some(weight), Some(bias)], window, FRAMES, &module)?;
-        let active = s.activation.apply(b, convolved, &at("activation"))?;
-        let frames = time::turned(b, active, &at("frames"))?;
-        pointwise(b, frames, &at("pointwise_conv2"), [size, size])
+        let (module, norm) = (at("depthwise_conv"), at(self.names.inner_norm));
+        let window = match self.is_causal {
+            true => Window { padding: [self.kernel.value - 1, 0], groups: size.value, ..Window::new(self.kernel, 1) },
+            false => Window::around(self.kernel, 1, size.value),
+        };
+        let name = format!("{module}.weight");
+        let (weight, origin) = b.tensors.take(&[&name], &window.filters([size, size]))?;
+        let frames = match self.norm {
+            Norm::Batch => {
+                let own = self.convolution_bias.then_some(module.as_str());
+                let [factors, shifts] = convolution::affine(b, own, &norm, size)?;
+                let numbers = |values: &[f64]| Weight::numbers(DType::F32, vec![size.value], values);
+                let scaled = numbers(&factors).and_then(|factors| weight.scale(0, &factors)).zip(numbers(&shifts));
+                let Some((weight, shifts)) = scaled else { unreachable!("there is a number for each filter") };
+                let weight = b.graph.add_weight(&name, weight, origin);
+                let origin = Origin::Module(norm.as_str().into());
+                let shifts = b.graph.add_weight(&format!("{norm}.bias"), shifts, origin);
+                let convolved = time::emit(b, channels, [Some(weight), Some(shifts)], window, FRAMES, &module)?;
+                let active = self.activation.apply(b, convolved, &at("activation"))?;
+                time::turned(b, active, &at("frames"))?
+            }
+            Norm::Layer => {
+                let weight = b.graph.add_weight(&name, weight, origin);
+                let bias = match self.convolution_bias {
+                    true => Some(b.weight(&[&format!("{module}.bias")], &[size])?),
+                    false => None,
+                };
+                let convolved = time::emit(b, channels, [Some(weight), bias], window, FRAMES, &module)?;
+                let frames = time::turned(b, convolved, &at("frames"))?;
+                let normal = b.layer_norm(frames, &norm, size, self.eps)?;
+                self.activation.apply(b, normal, &at("activation"))?
+            }
+        };
+        pointwise(b, frames, &at("pointwise_conv2"), [size, size], self.convolution_bias)
+    }
+
+    fn attend(
+        &self,
+        b: &mut Builder<'_>,
+        x: ValueId,
+        path: &str,
+        positions: Positions,
+        mask: Option<Mask>,
+    ) -> Result<ValueId, ModelError> {
+        let at = |name: &str| format!("{path}.{name}");
+        let (s, size) = (self, self.size());
+        let [query, key, value, output, of_distances, for_keys, for_distances] = self.names.attention;
+        let turned = match positions {
+            Positions::Rotary(angles) => angles.rotate(b, x, s.heads, false, &at("rotary"))?,
+            Positions::Relative(_) | Positions::Table(..) | Positions::None => x,
+        };
+        let square = [s.hidden; 2];
+        let mut q = b.projection(turned, &at(query), square, s.bias)?;
+        let k = b.projection(turned, &at(key), square, s.bias)?;
+        let v = b.projection(x, &at(value), square, s.bias)?;
+        let bias = match positions {
+            Positions::Relative(sinusoids) => {
+                let addend = |b: &mut Builder<'_>, name: &str| {
+                    let weight = b.weight(&[&at(name)], &[s.heads, size])?;
+                    let row = b.reshape(weight, [Dim::constant(s.hidden.signed())], &at(&format!("{name}.row")))?;
+                    b.add(q, row, &at(&format!("{name}.add")))
+                };
+                let (with_keys, with_distances) = (addend(b, for_keys)?, addend(b, for_distances)?);
+                let module = at(of_distances);
+                let keys = distances::keys_of_sinusoids(b, sinusoids, &module, [s.hidden, s.heads, size])?;
+                q = with_keys;
+                Some(distances::scores(b, [with_distances, keys], [s.heads, size], &module)?)
+            }
+            Positions::Table(rows, count) => {
+                let module = at(DISTANCES);
+                let keys = distances::keys_of_table(b, rows, &module, [count, size])?;
+                Some(distances::scores(b, [q, keys], [s.heads, size], &module)?)
+            }
+            Positions::Rotary(_) | Positions::None => None,
+        };
+        let scale = Real(1.0 / (size.value as f64).sqrt());
+        let mask = mask.map(|mask| mask.kept);
+        let attention = Attention { bias, mask, ..Attention::new(q, k, v, s.heads.value, scale) };
+        let attended = b.emit(attention, path)?;
+        b.projection(attended, &at(output), square, s.bias)
     }
 }
 
-/// Half of a feed-forward is added.
-fn half(b: &mut Builder<'_>, s: &Settings, x: ValueId, path: &str, name: &str) -> Result<ValueId, ModelError> {
-    let at = |part: &str| format!("{path}.{name}.{part}");
-    let normal = b.layer_norm(x, &format!("{path}.{name}_layer_norm"), s.hidden, EPS)?;
-    let up = b.linear(normal, &at("intermediate_dense"), s.intermediate, s.hidden)?;
-    let active = s.activation.apply(b, up, &at("activation"))?;
-    let down = b.linear(active, &at("output_dense"), s.hidden, s.intermediate)?;
-    let halved = b.with_number(BinaryKind::Mul, down, 0.5, &at("half"), "model_type")?;
-    b.add(halved, x, &at("add"))
+/// How attention knows positions, where the configuration has one of the names of wav2vec 2.0. With `sides`, these may be the
+/// distances of a table.
+pub(crate) fn kind(config: &Config<'_>, default: &'static str, sides: Option<[usize; 2]>) -> Result<Kind, ModelError> {
+    const KEY: &str = "position_embeddings_type";
+    let base = config.positive("rotary_embedding_base", 10_000.0)?;
+    match (config.text(KEY, default)?, sides) {
+        _ if config.is_null(KEY) => Ok(Kind::None),
+        ("relative", _) => Ok(Kind::Relative),
+        ("rotary", _) => Ok(Kind::Rotary(base)),
+        ("relative_key", Some(sides)) => Ok(Kind::Table(sides)),
+        (other, _) => {
+            let known = if sides.is_some() { "\"relative_key\", " } else { "" };
+            let expected = format!("expected {known}\"relative\", \"rotary\" or null");
+            Err(config.error(format!("`{KEY}` is \"{other}\", {expected}")))
+        }
+    }
 }
 
-/// `torch.nn.Conv1d` of one frame, without a bias, as the projection that it is.
-fn pointwise(b: &mut Builder<'_>, x: ValueId, module: &str, [out, inner]: [Size; 2]) -> Result<ValueId, ModelError> {
+/// The frames that the convolution of a layer covers.
+pub(crate) fn kernel(config: &Config<'_>) -> Result<Size, ModelError> {
+    let kernel = config.size("conv_depthwise_kernel_size", 31)?;
+    match kernel.value.is_multiple_of(2) {
+        true => Err(config.error(format!("{kernel}, expected an odd number of frames"))),
+        false => Ok(kernel),
+    }
+}
+
+/// `torch.nn.Conv1d` of one frame as the projection that it is, [out, in] features.
+pub(crate) fn pointwise(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    module: &str,
+    [out, inner]: [Size; 2],
+    bias: bool,
+) -> Result<ValueId, ModelError> {
     let name = format!("{module}.weight");
     let one = Size::derived(1, "the kernel of a projection");
     let (weight, origin) = b.tensors.take(&[&name], &[out, inner, one])?;
     let weight = weight.reshape(&[out.value, inner.value]);
     let weight = weight.unwrap_or_else(|| unreachable!("the shape was checked"));
     let weight = b.graph.add_weight(&name, weight, origin);
-    b.emit(Linear::new(x, weight, None), module)
+    let bias = if bias { Some(b.weight(&[&format!("{module}.bias")], &[out])?) } else { None };
+    b.emit(Linear::new(x, weight, bias), module)
 }
 
 /// The first half of the features of an axis times the sigmoid of the second.
-pub(super) fn gated(
+pub(crate) fn gated(
     b: &mut Builder<'_>,
     x: ValueId,
     size: Size,
@@ -173,132 +362,4 @@ pub(super) fn gated(
     };
     let gate = Activation::SIGMOID.apply(b, gate, &format!("{module}.gate"))?;
     b.binary(BinaryKind::Mul, [value, gate], module)
-}
-
-fn attend(
-    b: &mut Builder<'_>,
-    s: &Settings,
-    x: ValueId,
-    path: &str,
-    positions: &Positions,
-) -> Result<ValueId, ModelError> {
-    let at = |name: &str| format!("{path}.{name}");
-    let turned = match positions {
-        Positions::Rotary(angles) => angles.rotate(b, x, s.heads, false, &at("rotary"))?,
-        Positions::Relative(_) | Positions::None => x,
-    };
-    let mut q = b.linear(turned, &at("linear_q"), s.hidden, s.hidden)?;
-    let k = b.linear(turned, &at("linear_k"), s.hidden, s.hidden)?;
-    let v = b.linear(x, &at("linear_v"), s.hidden, s.hidden)?;
-    let inner = Size::derived(s.hidden.value / s.heads.value, "hidden_size / num_attention_heads");
-    let scale = 1.0 / (inner.value as f64).sqrt();
-    let mut bias = None;
-    if let Positions::Relative(distances) = positions {
-        let addend = |b: &mut Builder<'_>, name: &str| {
-            let weight = b.weight(&[&at(name)], &[s.heads, inner])?;
-            let row = b.reshape(weight, [Dim::constant(s.hidden.signed())], &at(&format!("{name}.row")))?;
-            b.add(q, row, &at(&format!("{name}.add")))
-        };
-        let (for_keys, for_distances) = (addend(b, "pos_bias_u")?, addend(b, "pos_bias_v")?);
-        bias = Some(distance_scores(b, s, for_distances, *distances, inner, scale, path)?);
-        q = for_keys;
-    }
-    let attention = Attention { bias, ..Attention::new(q, k, v, s.heads.value, Real(scale)) };
-    let attended = b.emit(attention, path)?;
-    b.linear(attended, &at("linear_out"), s.hidden, s.hidden)
-}
-
-/// The scores of the distance between each query and each key: [batch_size, heads, frames, frames].
-fn distance_scores(
-    b: &mut Builder<'_>,
-    s: &Settings,
-    q: ValueId,
-    distances: ValueId,
-    inner: Size,
-    scale: f64,
-    path: &str,
-) -> Result<ValueId, ModelError> {
-    let at = |name: &str| format!("{path}.linear_pos.{name}");
-    let [heads, inner] = [s.heads, inner].map(|size| Dim::constant(size.signed()));
-    let [rows, frames] = [0, 1].map(|axis| b.graph.ty(q).shape[axis].clone());
-    let columns = b.graph.ty(distances).shape[0].clone();
-    let keys = b.projection(distances, &format!("{path}.linear_pos"), [s.hidden, s.hidden], false)?;
-    let keys = b.reshape(keys, [columns.clone(), heads.clone(), inner.clone()], &at("heads"))?;
-    let keys = b.transpose(keys, &[1, 2, 0], &at("columns"))?;
-    let q = b.reshape(q, [rows.clone(), frames.clone(), heads.clone(), inner], &at("query.heads"))?;
-    let q = b.transpose(q, &[0, 2, 1, 3], &at("query.by_head"))?;
-    let scores = b.emit(MatMul { a: q, b: keys }, &at("scores"))?;
-    let scores = b.with_number(BinaryKind::Mul, scores, scale, &at("scaled"), "hidden_size")?;
-    // The score of query q and key k is in column `frames - 1 - q + k` of row q. With rows that are shorter by one column it is
-    // in column k, after the first `frames - 1` scores.
-    let one = Dim::constant(1);
-    let less = |dim: &Dim| dim.checked_add(&Dim::constant(-1));
-    let all = frames.checked_mul(&columns);
-    let short = less(&columns);
-    let end =
-        less(&frames).zip(short.clone()).and_then(|(first, short)| frames.checked_mul(&short)?.checked_add(&first));
-    let (Some(all), Some(short), Some(first), Some(end)) = (all, short, less(&frames), end) else {
-        return Err(b.config.error("recordings have more frames than 64 bits count"));
-    };
-    debug_assert_ne!(columns, one);
-    let flat = b.reshape(scores, [rows.clone(), heads.clone(), all], &at("flat"))?;
-    let flat = b.emit(Slice { x: flat, axis: 2, start: first, end }, &at("after_first"))?;
-    let shifted = b.reshape(flat, [rows, heads, frames.clone(), short], &at("shifted"))?;
-    b.emit(Slice { x: shifted, axis: 3, start: Dim::constant(0), end: frames }, &at("of_keys"))
-}
-
-/// The integers from `frames - 1` down, as many as twice the frames, times frequencies: angles [2 * frames, pairs].
-fn distances(b: &mut Builder<'_>, frames: &Dim, hidden: Size) -> Result<ValueId, ModelError> {
-    let at = |name: &str| format!("encoder.embed_positions.{name}");
-    let pairs = hidden.value / 2;
-    let twice = frames.checked_mul(&Dim::constant(2));
-    let Some((twice, first)) = twice.zip(frames.checked_add(&Dim::constant(-1))) else {
-        return Err(b.config.error("recordings have more frames than 64 bits count"));
-    };
-    let first = b.emit(Sizes { of: Shape::new([first]) }, &at("first"))?;
-    let range = b.emit(Iota { dtype: DType::I64, length: twice.clone() }, &at("range"))?;
-    let places = b.binary(BinaryKind::Sub, [first, range], &at("places"))?;
-    let angles =
-        products(b, places, &twice, pairs, |i| 10_000f64.powf(-(2.0 * i as f64) / hidden.value as f64), &at("angles"))?;
-    let last = [twice.clone(), Dim::constant(i64::try_from(pairs).unwrap_or(i64::MAX)), Dim::constant(1)];
-    let mut side = |kind, name: &str| {
-        let x = b.emit(Unary { kind, x: angles }, &at(name))?;
-        b.reshape(x, last.clone(), &at(&format!("{name}.column")))
-    };
-    let parts = vec![side(UnaryKind::Sin, "sin")?, side(UnaryKind::Cos, "cos")?];
-    let pairs = b.emit(Concat { parts, axis: 2 }, &at("pairs"))?;
-    b.reshape(pairs, [twice, Dim::constant(hidden.signed())], "encoder.embed_positions")
-}
-
-/// Cosines and sines of positions, [1, frames, pairs].
-fn angles(b: &mut Builder<'_>, frames: &Dim, size: usize, base: f64) -> Result<Angles, ModelError> {
-    let at = |name: &str| format!("encoder.embed_positions.{name}");
-    let range = b.emit(Iota { dtype: DType::I64, length: frames.clone() }, &at("range"))?;
-    let pairs = size / 2;
-    let angles = products(b, range, frames, pairs, |i| base.powf(-(2.0 * i as f64) / size as f64), &at("angles"))?;
-    let shape = [Dim::constant(1), frames.clone(), Dim::constant(i64::try_from(pairs).unwrap_or(i64::MAX))];
-    let mut side = |kind, name: &str| {
-        let x = b.emit(Unary { kind, x: angles }, &at(name))?;
-        b.reshape(x, shape.clone(), &at(&format!("{name}.row")))
-    };
-    Ok(Angles::stored(side(UnaryKind::Cos, "cos")?, side(UnaryKind::Sin, "sin")?))
-}
-
-/// Integers times frequencies: [count] to [count, pairs].
-fn products(
-    b: &mut Builder<'_>,
-    integers: ValueId,
-    count: &Dim,
-    pairs: usize,
-    frequency: impl Fn(usize) -> f64,
-    module: &str,
-) -> Result<ValueId, ModelError> {
-    let numbers = b.emit(Cast { x: integers, to: DType::F32 }, &format!("{module}.numbers"))?;
-    let column = b.reshape(numbers, [count.clone(), Dim::constant(1)], &format!("{module}.column"))?;
-    let frequencies: Vec<f64> = (0..pairs).map(frequency).collect();
-    let weight = Weight::numbers(DType::F32, vec![pairs], &frequencies);
-    let weight = weight.unwrap_or_else(|| unreachable!("there is a number for each pair"));
-    let frequencies =
-        b.graph.add_weight(&format!("{module}.frequencies"), weight, Origin::Config("hidden_size".into()));
-    b.binary(BinaryKind::Mul, [column, frequencies], module)
 }

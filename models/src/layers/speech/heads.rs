@@ -3,10 +3,11 @@
 use planish_ir::ops::{BinaryKind, Cast, Reduce, ReduceKind, Sizes, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Shape, ValueId};
 
-use super::settings::{Settings, XVector};
+use super::masks::Mask;
+use super::settings::{Adapter, Head, XVector};
 use super::time::{self, Window};
 use super::{FRAMES, States, join};
-use crate::checkpoint::config::Size;
+use crate::checkpoint::config::{Config, Size};
 use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
 use crate::layers::heads::{NO_HEAD, classify};
@@ -14,52 +15,58 @@ use crate::layers::weighted_sum::weighted_sum;
 use crate::names;
 use crate::{ModelError, Task};
 
-/// Refuses convolutions after the transformer where the classes of the transformers library do.
-pub(super) fn check(b: &Builder<'_>, s: &Settings, task: Task) -> Result<(), ModelError> {
-    match (&s.adapter, task) {
-        (Some(_), Task::AudioClassification | Task::AudioFrameClassification) => Err(b.config.error(format!(
-            "`add_adapter` is true: no class of the transformers library for {task} has these convolutions"
-        ))),
-        (Some(adapter), Task::AudioXVector) if !s.sums_layers && adapter.features.value != s.hidden.value => {
-            Err(b.config.error(format!("{task} takes what has {}, but there are {}", s.hidden, adapter.features)))
+impl Head {
+    /// Refuses convolutions after the transformer where the classes of the transformers library do.
+    pub(crate) fn check(&self, config: &Config<'_>, adapter: Option<&Adapter>, task: Task) -> Result<(), ModelError> {
+        match (adapter, task) {
+            (Some(_), Task::AudioClassification | Task::AudioFrameClassification) => Err(config.error(format!(
+                "`add_adapter` is true: no class of the transformers library for {task} has these convolutions"
+            ))),
+            (Some(adapter), Task::AudioXVector) if !self.sums_layers && adapter.features.value != self.hidden.value => {
+                Err(config.error(format!("{task} takes what has {}, but there are {}", self.hidden, adapter.features)))
+            }
+            _ => Ok(()),
         }
-        _ => Ok(()),
     }
-}
 
-/// Adds the outputs of a task.
-pub(super) fn finish(b: &mut Builder<'_>, s: &Settings, states: &States, task: Task) -> Result<(), ModelError> {
-    match task {
-        Task::FeatureExtraction => {
-            b.give(names::HIDDEN, states.last);
-            Ok(())
+    /// Adds the outputs of a task. Of rows that are filled up, `mask` says which frames of the last states are there.
+    pub(crate) fn finish(
+        &self,
+        b: &mut Builder<'_>,
+        states: &States,
+        mask: Option<Mask>,
+        task: Task,
+    ) -> Result<(), ModelError> {
+        match task {
+            Task::FeatureExtraction => {
+                b.give(names::HIDDEN, states.last);
+                Ok(())
+            }
+            Task::AutomaticSpeechRecognition => {
+                let logits = b.linear(states.last, "lm_head", self.vocabulary, self.features)?;
+                b.give(names::LOGITS, logits);
+                Ok(())
+            }
+            Task::AudioClassification => {
+                let x = self.summed(b, states)?;
+                // The mean of projections is the projection of the mean.
+                let mean = mean(b, x, mask)?;
+                let projected = b.linear(mean, "projector", self.projected, self.hidden)?;
+                classify(b, self.projected, projected, "classifier")
+            }
+            Task::AudioFrameClassification => {
+                let x = self.summed(b, states)?;
+                classify(b, self.hidden, x, "classifier")
+            }
+            Task::AudioXVector => {
+                let Some(head) = &self.xvector else { unreachable!("{}", NO_HEAD) };
+                let x = self.summed(b, states)?;
+                head.finish(b, x, self.hidden, mask)
+            }
+            _ => unreachable!("{}", NO_HEAD),
         }
-        Task::AutomaticSpeechRecognition => {
-            let logits = b.linear(states.last, "lm_head", s.vocabulary, s.features())?;
-            b.give(names::LOGITS, logits);
-            Ok(())
-        }
-        Task::AudioClassification => {
-            let x = s.summed(b, states)?;
-            // The mean of projections is the projection of the mean.
-            let mean = b.emit(Reduce { kind: ReduceKind::Mean, x, axes: vec![1], keep: false }, "projector.mean")?;
-            let projected = b.linear(mean, "projector", s.projected, s.hidden)?;
-            classify(b, s.projected, projected, "classifier")
-        }
-        Task::AudioFrameClassification => {
-            let x = s.summed(b, states)?;
-            classify(b, s.hidden, x, "classifier")
-        }
-        Task::AudioXVector => {
-            let Some(head) = &s.xvector else { unreachable!("{}", NO_HEAD) };
-            let x = s.summed(b, states)?;
-            head.finish(b, x, s.hidden)
-        }
-        _ => unreachable!("{}", NO_HEAD),
     }
-}
 
-impl Settings {
     /// What classifiers take: what the encoder gives, or the weighted sum of what all layers take and give. Norms after the last
     /// layer are not in the latter, as transformers 5 has it.
     fn summed(&self, b: &mut Builder<'_>, states: &States) -> Result<ValueId, ModelError> {
@@ -67,9 +74,21 @@ impl Settings {
     }
 }
 
+/// The mean over frames that are there: [batch_size, frames, features] to [batch_size, features].
+fn mean(b: &mut Builder<'_>, x: ValueId, mask: Option<Mask>) -> Result<ValueId, ModelError> {
+    const MODULE: &str = "projector.mean";
+    let at = |name: &str| format!("{MODULE}.{name}");
+    let reduce = |kind, x| Reduce { kind, x, axes: vec![1], keep: false };
+    let Some(mask) = mask else { return b.emit(reduce(ReduceKind::Mean, x), MODULE) };
+    let kept = mask.clear(b, x, &at("kept"))?;
+    let total = b.emit(reduce(ReduceKind::Sum, kept), &at("total"))?;
+    let count = b.emit(reduce(ReduceKind::Sum, mask.column()), &at("count"))?;
+    b.binary(BinaryKind::Div, [total, count], MODULE)
+}
+
 impl XVector {
     /// Vectors of voices (Snyder et al. 2018): time-delay layers, then mean and deviation of all frames.
-    fn finish(&self, b: &mut Builder<'_>, x: ValueId, hidden: Size) -> Result<(), ModelError> {
+    fn finish(&self, b: &mut Builder<'_>, x: ValueId, hidden: Size, mask: Option<Mask>) -> Result<(), ModelError> {
         let Some([first, ..]) = self.layers.first().copied() else { unreachable!("lists of sizes have an entry") };
         let projected = b.linear(x, "projector", first, hidden)?;
         let mut x = time::turned(b, projected, "tdnn.channels")?;
@@ -78,7 +97,16 @@ impl XVector {
             x = delay(b, x, &format!("tdnn.{i}"), [channels, before], kernel, dilation)?;
             before = channels;
         }
-        let pooled = statistics(b, x)?;
+        let mask = match mask {
+            Some(mask) => {
+                // The class of the library counts the frames that kernels take, and not what dilations take besides.
+                let taken: usize = self.layers.iter().map(|[_, kernel, _]| kernel.value - 1).sum();
+                let places = b.graph.ty(x).shape[2].clone();
+                Some(mask.moved(b, places, 1, i64::try_from(taken).unwrap_or(i64::MAX), "tdnn.mask")?)
+            }
+            None => None,
+        };
+        let pooled = statistics(b, x, mask)?;
         let both = Size::derived(2 * before.value, "mean and deviation of tdnn_dim");
         let embedded = b.linear(pooled, "feature_extractor", self.features, both)?;
         let logits = b.linear(embedded, "classifier", self.features, self.features)?;
@@ -110,21 +138,47 @@ fn delay(
     Activation::RELU.apply(b, x, &format!("{path}.activation"))
 }
 
-/// The mean of each channel over time, then its deviation, as of a sample: [batch_size, channels, frames] to [batch_size, 2 *
+/// The mean of each channel over the frames that are there, then its deviation, as of a sample: [batch_size, channels, frames] to [batch_size, 2 *
 /// channels].
-fn statistics(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, ModelError> {
+fn statistics(b: &mut Builder<'_>, x: ValueId, mask: Option<Mask>) -> Result<ValueId, ModelError> {
     const MODULE: &str = "tdnn.statistics";
     let at = |name: &str| format!("{MODULE}.{name}");
     let shape = b.graph.ty(x).shape.clone();
-    let Some(others) = shape[2].checked_add(&Dim::constant(-1)) else {
-        return Err(b.config.error("recordings have more frames than 64 bits count"));
+    let sum = |x, keep| Reduce { kind: ReduceKind::Sum, x, axes: vec![2], keep };
+    // 1 for each frame that is there, as [batch_size, 1, frames], and how many these are, as [batch_size, 1].
+    let kept = match mask {
+        Some(mask) => {
+            let row = time::turned(b, mask.column(), &at("kept"))?;
+            let count = b.emit(sum(row, false), &at("count"))?;
+            Some((row, count))
+        }
+        None => None,
     };
-    let mean = b.emit(Reduce { kind: ReduceKind::Mean, x, axes: vec![2], keep: true }, &at("mean"))?;
+    let mean = match kept {
+        Some((row, count)) => {
+            let x = b.binary(BinaryKind::Mul, [x, row], &at("there"))?;
+            let total = b.emit(sum(x, true), &at("total"))?;
+            let count = b.reshape(count, [shape[0].clone(), Dim::constant(1), Dim::constant(1)], &at("count.map"))?;
+            b.binary(BinaryKind::Div, [total, count], &at("mean"))?
+        }
+        None => b.emit(Reduce { kind: ReduceKind::Mean, x, axes: vec![2], keep: true }, &at("mean"))?,
+    };
     let rest = b.binary(BinaryKind::Sub, [x, mean], &at("rest"))?;
-    let square = b.binary(BinaryKind::Mul, [rest, rest], &at("square"))?;
-    let squares = b.emit(Reduce { kind: ReduceKind::Sum, x: square, axes: vec![2], keep: false }, &at("squares"))?;
-    let others = b.emit(Sizes { of: Shape::new([others]) }, &at("others"))?;
-    let others = b.emit(Cast { x: others, to: DType::F32 }, &at("others.number"))?;
+    let mut square = b.binary(BinaryKind::Mul, [rest, rest], &at("square"))?;
+    let others = match kept {
+        Some((row, count)) => {
+            square = b.binary(BinaryKind::Mul, [square, row], &at("square.there"))?;
+            b.with_number(BinaryKind::Sub, count, 1.0, &at("others"), "model_type")?
+        }
+        None => {
+            let Some(others) = shape[2].checked_add(&Dim::constant(-1)) else {
+                return Err(b.config.error("recordings have more frames than 64 bits count"));
+            };
+            let others = b.emit(Sizes { of: Shape::new([others]) }, &at("others"))?;
+            b.emit(Cast { x: others, to: DType::F32 }, &at("others.number"))?
+        }
+    };
+    let squares = b.emit(sum(square, false), &at("squares"))?;
     let variance = b.binary(BinaryKind::Div, [squares, others], &at("variance"))?;
     let deviation = b.emit(Unary { kind: UnaryKind::Sqrt, x: variance }, &at("deviation"))?;
     let mean = b.reshape(mean, [shape[0].clone(), shape[1].clone()], &at("mean.row"))?;

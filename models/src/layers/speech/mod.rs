@@ -2,7 +2,9 @@
 //! transformer attends to these.
 
 pub(crate) mod conformer;
-mod heads;
+mod distances;
+pub(crate) mod heads;
+pub(crate) mod masks;
 mod positions;
 pub(crate) mod settings;
 pub(crate) mod time;
@@ -44,16 +46,20 @@ const FRAMES: &str = "frames";
 /// Builds the graph of a type.
 pub(crate) fn build(b: &mut Builder<'_>, task: Task, family: Family) -> Result<Properties, ModelError> {
     let s = Settings::read(b.config, family)?;
-    let conformer = if family.is_conformer { Some(Conformer::read(b.config)?) } else { None };
-    heads::check(b, &s, task)?;
+    let conformer = if family.is_conformer { Some(Conformer::read(b.config, &s)?) } else { None };
+    s.head.check(b.config, s.adapter.as_ref(), task)?;
     let x = waveform(b)?;
     let x = s.front.apply(b, x)?;
     let x = s.project(b, x)?;
     let states = match &conformer {
-        Some(conformer) => conformer.encode(b, &s, x)?,
+        Some(conformer) => {
+            let States { layers, last } = conformer.encode(b, x, "encoder.layers", None)?;
+            let last = b.layer_norm(last, "encoder.layer_norm", s.hidden, s.eps)?;
+            States { layers, last: s.adapt_all(b, last)? }
+        }
         None => s.encode(b, x)?,
     };
-    heads::finish(b, &s, &states, task)?;
+    s.head.finish(b, &states, None, task)?;
     Ok(Properties::default())
 }
 
@@ -132,11 +138,15 @@ impl Settings {
         if s.norms_first {
             x = b.layer_norm(x, NORM, s.hidden, s.eps)?;
         }
-        let last = match &s.adapter {
-            Some(adapter) => adapter.apply(b, x, s.hidden)?,
-            None => x,
-        };
-        Ok(States { layers, last })
+        Ok(States { layers, last: s.adapt_all(b, x)? })
+    }
+
+    /// The convolutions after the transformer, where there are some.
+    fn adapt_all(&self, b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, ModelError> {
+        match &self.adapter {
+            Some(adapter) => adapter.apply(b, x, self.hidden),
+            None => Ok(x),
+        }
     }
 
     /// What WavLM adds to scores, before the gates of its layers: [heads, frames, frames].

@@ -88,6 +88,7 @@ pub(crate) const IRRELEVANT: &[&str] = &[
 /// Tensors of training, and of heads of other tasks.
 pub(crate) const UNUSED: &[&str] = &[
     "masked_spec_embed",
+    ".num_batches_tracked",
     // Conformers do not take it.
     "encoder.pos_conv_embed.",
     "quantizer.",
@@ -243,11 +244,40 @@ pub(crate) struct Settings {
     pub(crate) attention_adapter: Option<Size>,
     /// The buckets of relative positions, and how many there are.
     pub(crate) buckets: Option<(Buckets, Size)>,
+    pub(crate) head: Head,
+}
+
+/// What heads are made of.
+pub(crate) struct Head {
     pub(crate) vocabulary: Size,
+    /// The features of the encoder's layers.
+    pub(crate) hidden: Size,
+    /// The features of what the whole encoder gives.
+    pub(crate) features: Size,
     pub(crate) projected: Size,
     /// Whether heads take a weighted sum of what all layers give.
     pub(crate) sums_layers: bool,
     pub(crate) xvector: Option<XVector>,
+}
+
+impl Head {
+    /// Reads the keys of heads after layers of `hidden` features; without its key the projection of a classifier has `projected`.
+    pub(crate) fn read(
+        config: &Config<'_>,
+        hidden: Size,
+        adapter: Option<&Adapter>,
+        projected: usize,
+        has_xvectors: bool,
+    ) -> Result<Self, ModelError> {
+        Ok(Self {
+            vocabulary: config.size("vocab_size", 32)?,
+            hidden,
+            features: adapter.map_or(hidden, |adapter| adapter.features),
+            projected: config.size("classifier_proj_size", projected)?,
+            sums_layers: config.boolean("use_weighted_layer_sum", false)?,
+            xvector: if has_xvectors { Some(xvector(config)?) } else { None },
+        })
+    }
 }
 
 impl Settings {
@@ -261,6 +291,8 @@ impl Settings {
             Positions::WeightNorm | Positions::WeightOrBatchNorm => (config.size("num_conv_pos_embeddings", 128)?, 1),
         };
         let batch_norm = family.positions == Positions::WeightOrBatchNorm;
+        let adapter = if family.has_adapter { adapter(config, hidden, 3)? } else { None };
+        let head = Head::read(config, hidden, adapter.as_ref(), 256, family.has_xvectors)?;
         let s = Self {
             front: Front::read(config, family.chooses_norms)?,
             projection_norm: !family.chooses_projection_norm || config.boolean("feat_proj_layer_norm", true)?,
@@ -276,16 +308,13 @@ impl Settings {
             position_layers: count,
             position_groups: config.size("num_conv_pos_embedding_groups", 16)?,
             position_batch_norm: batch_norm && config.boolean("conv_pos_batch_norm", false)?,
-            adapter: if family.has_adapter { adapter(config, hidden)? } else { None },
+            adapter,
             attention_adapter: match family.has_attention_adapter {
                 true if config.get("adapter_attn_dim").is_some() => config.given_size(ATTENTION_ADAPTER_KEYS)?,
                 true | false => None,
             },
             buckets: if family.is_gated { Some(buckets(config)?) } else { None },
-            vocabulary: config.size("vocab_size", 32)?,
-            projected: config.size("classifier_proj_size", 256)?,
-            sums_layers: config.boolean("use_weighted_layer_sum", false)?,
-            xvector: if family.has_xvectors { Some(xvector(config)?) } else { None },
+            head,
         };
         s.check(config)?;
         Ok(s)
@@ -300,20 +329,15 @@ impl Settings {
         }
         Ok(())
     }
-
-    /// The features of what the whole encoder gives.
-    pub(crate) fn features(&self) -> Size {
-        self.adapter.as_ref().map_or(self.hidden, |adapter| adapter.features)
-    }
 }
 
 /// The convolutions after the transformer, where there are some.
-fn adapter(config: &Config<'_>, hidden: Size) -> Result<Option<Adapter>, ModelError> {
+pub(crate) fn adapter(config: &Config<'_>, hidden: Size, layers: usize) -> Result<Option<Adapter>, ModelError> {
     let adapter = Adapter {
         features: config.size_or("output_hidden_size", hidden)?,
         kernel: config.size("adapter_kernel_size", 3)?,
         stride: config.size("adapter_stride", 2)?,
-        layers: config.whole("num_adapter_layers", 3)?,
+        layers: config.whole("num_adapter_layers", layers)?,
     };
     Ok(config.boolean("add_adapter", false)?.then_some(adapter))
 }
