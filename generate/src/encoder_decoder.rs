@@ -67,6 +67,8 @@ struct WithPast {
 struct EncoderNames {
     /// Of prompts, where it reads these, and of their mask.
     prompts: Option<[String; 2]>,
+    /// Of the mask of what it reads in place of prompts, where that has one.
+    mask: Option<String>,
     states: String,
 }
 
@@ -91,7 +93,7 @@ impl DecoderNames {
     ) -> Result<Vec<(&'a str, &'a RuntimeValue)>> {
         let mut inputs = vec![(self.ids.as_str(), ids)];
         if let Some(name) = &self.mask {
-            inputs.push((name, mask.context("the encoder has read no prompts")?));
+            inputs.push((name, mask.context("what the encoder has read has no mask")?));
         }
         Ok(inputs)
     }
@@ -122,13 +124,17 @@ pub(super) fn room(prompt: &[i64], vocabulary: i64, longest: usize, beginning: B
 
 impl EncoderDecoder {
     pub(super) fn load(parts: &Parts<'_>) -> Result<Self> {
+        Self::load_with(parts, Sight::of(parts.artifact)?.beginning())
+    }
+
+    /// The same with what texts begin with.
+    pub(super) fn load_with(parts: &Parts<'_>, beginning: Beginning) -> Result<Self> {
         if parts.loading.prompt_chunk.is_some() {
             bail!(
                 "--set prefill_chunk_size is for decoders: the encoder of this model reads a prompt as a whole; leave it out"
             );
         }
         let start_token = start_token(parts.artifact, parts.loading.decoder_start_token)?;
-        let beginning = Sight::of(parts.artifact)?.beginning();
         let folder = parts.artifact.folder.display();
         let [encoder, decoder] = [parts.part(PartRole::Encoder)?, parts.part(PartRole::FirstStep)?];
         let reads_prompts = beginning == Beginning::Start;
@@ -145,13 +151,14 @@ impl EncoderDecoder {
                 "`decoder_start_token_id` {start_token} of {folder} is not in the vocabulary: ids are from 0 to {last}"
             );
         }
+        let mask = encoder.input_of(InputRole::Mask).map(|input| input.value.name.clone());
         let with_past = match parts.loading.caching {
             true => Some(Self::load_with_past(parts, decoder)?),
             false => None,
         };
         Ok(Self {
             encoder: parts.session(encoder)?,
-            encoder_names: EncoderNames { prompts, states: encoder.given(OutputRole::HiddenStates)? },
+            encoder_names: EncoderNames { prompts, mask, states: encoder.given(OutputRole::HiddenStates)? },
             decoder: parts.session(decoder)?,
             decoder_names: DecoderNames::of(decoder)?,
             states: decoder.named(InputRole::EncoderStates)?,
@@ -283,6 +290,8 @@ impl LanguageModel for EncoderDecoder {
             }
             None => {
                 let own = std::mem::take(&mut self.shown);
+                let mask = own.iter().find(|(name, _)| Some(name) == self.encoder_names.mask.as_ref());
+                self.mask = mask.map(|(_, mask)| mask.clone().into());
                 let shown = named(self.encoder.as_ref(), &own);
                 let shown: Vec<(&str, RuntimeValue)> = shown.into_iter().map(|(name, of)| (name, of.into())).collect();
                 if shown.iter().any(|(_, value)| value.shape().first() != Some(&prompts.len())) || shown.is_empty() {

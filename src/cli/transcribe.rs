@@ -27,7 +27,7 @@ use super::{RunOn, Usage, note, print_json, warn};
 /// The most recordings that run side by side.
 const MOST_BATCH: usize = 256;
 
-/// Write down what recordings say, with the artifact of Whisper or of a CTC model
+/// Write down what recordings say, with the artifact of Whisper, Moonshine or a CTC model
 ///
 /// Of Whisper, a window of the length that the model takes, 30 s for Whisper, is decoded after the other; each begins where the last timestamp of
 /// the one before is, as in the transformers library. Recordings are read piece by piece, so that memory does not depend on their
@@ -38,7 +38,8 @@ const MOST_BATCH: usize = 256;
 /// features are made comes from preprocessor_config.json.
 ///
 /// A CTC model, such as wav2vec2, reads windows of 30 s that overlap by 10 s, of which the frames of 5 s at their edges are left out, as
-/// in the pipeline of the transformers library. It has no language, task or temperature to choose.
+/// in the pipeline of the transformers library. So does Moonshine, whose texts are joined where they have most tokens in common. They have
+/// no language, task or temperature to choose.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The artifact's folder
@@ -64,7 +65,7 @@ pub(super) struct Arguments {
     /// tokens [default: 0,0.2,0.4,0.6,0.8,1]
     #[arg(long, value_name = "T,..", value_delimiter = ',', value_parser = temperature)]
     temperature: Vec<f64>,
-    /// How many recordings run side by side; of a CTC model, how many windows of a recording
+    /// How many recordings run side by side; of other models than Whisper, how many windows of a recording
     #[arg(long, value_name = "N", default_value = "1", value_parser = |text: &str| whole(text, 1, MOST_BATCH))]
     batch: usize,
     /// The seed of tokens that are drawn

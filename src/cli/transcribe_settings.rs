@@ -26,12 +26,12 @@ impl TranscribeSettings {
 
 impl Keyed for TranscribeSettings {
     const OPTION: &'static str = "set";
-    const HELP: &'static str = "Rarer settings. All but chunk_length_s are of Whisper, and override those of generation_config.json. The keys are";
+    const HELP: &'static str = "Rarer settings. All but chunk_length_s override those of generation_config.json; CTC models take that one alone. The keys are";
     const KEYS: &'static [Key<Self>] = &[
         Key {
             name: "chunk_length_s",
             value: "X",
-            help: "of a CTC model: windows have X seconds, of which a sixth at each edge overlaps with the next window [30]",
+            help: "of a CTC model or Moonshine: windows have X seconds, of which a sixth at each edge overlaps with the next window [30]",
             set: |it, key, text| it.put(key, finite(text)?),
         },
         Key {

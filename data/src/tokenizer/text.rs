@@ -1,5 +1,6 @@
 //! Text to token ids and back.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,6 +200,17 @@ impl TextTokenizer {
             let text = tokenizer.decode(&ids, false).map_err(|e| anyhow!("{e}"))?;
             let added = tokenizer.get_added_tokens_decoder().into_values();
             Ok((text, added.filter(|token| token.special).map(|token| token.content).collect()))
+        })
+    }
+
+    /// The ids of special tokens.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub fn special_ids(&self) -> Result<BTreeSet<i64>> {
+        self.apply(|tokenizer| {
+            let added = tokenizer.get_added_tokens_decoder().into_iter();
+            Ok(added.filter(|(_, token)| token.special).map(|(id, _)| i64::from(id)).collect())
         })
     }
 

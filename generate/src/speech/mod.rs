@@ -4,6 +4,7 @@ mod ctc;
 mod formats;
 mod languages;
 mod model;
+mod plain;
 mod rules;
 mod segments;
 mod settings;
@@ -24,6 +25,7 @@ use serde_json::{Map, Value};
 use ctc::CtcTranscriber;
 pub use formats::TranscriptFormat;
 use model::SpeechModel;
+use plain::PlainTranscriber;
 use settings::Settings;
 pub use settings::{SpeechTask, Thresholds};
 use source::Features;
@@ -131,9 +133,9 @@ pub struct TranscribeOptions {
     pub task: Option<SpeechTask>,
     /// The temperatures at which a doubtful window is decoded, one after the other; 0, 0.2, 0.4, 0.6, 0.8 and 1 where there are none.
     pub temperatures: Vec<f64>,
-    /// Settings in the place of those of generation_config.json, by the same keys; of CTC, `chunk_length_s`.
+    /// Settings in the place of those of generation_config.json, by the same keys; of other models than Whisper `chunk_length_s` too.
     pub settings: Map<String, Value>,
-    /// How many recordings run side by side; of CTC, how many windows of a recording.
+    /// How many recordings run side by side; of other models than Whisper, how many windows of a recording.
     pub batch: usize,
     /// Recording number n draws with the seed plus n, where temperatures are above 0.
     pub seed: u64,
@@ -177,13 +179,17 @@ pub fn transcribe(
     for path in recordings.iter().filter(|path| path.as_os_str() != "-") {
         Recording::open(path)?;
     }
-    if let Some(part) = ctc::part(artifact)? {
+    if let Some(part) = ctc::part(artifact) {
         let transcriber = CtcTranscriber::load(artifact, part, runtime.as_ref(), options, observer)?;
+        return recordings.iter().enumerate().try_for_each(|(number, path)| transcriber.run(number, path));
+    }
+    if plain::is_plain(artifact) {
+        let transcriber = PlainTranscriber::load(artifact, runtime.as_ref(), options, observer)?;
         return recordings.iter().enumerate().try_for_each(|(number, path)| transcriber.run(number, path));
     }
     if options.settings.contains_key(ctc::LENGTH) {
         bail!(
-            "--set {} is of CTC models, and the windows of Whisper have the length that its encoder takes",
+            "--set {} is of models of windows of any length, and the windows of Whisper have the length that its encoder takes",
             ctc::LENGTH
         );
     }

@@ -2,7 +2,7 @@
 //! overlap, joined, and their text (`AutomaticSpeechRecognitionPipeline` of the transformers library with `chunk_length_s`).
 
 mod lines;
-mod windows;
+pub(super) mod windows;
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -11,8 +11,7 @@ use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
 use planish_artifact::manifest::PartManifest;
 use planish_data::SoundInputs;
-use planish_data::tokenizer::ctc::{CtcDecoder, Timed, fewest_samples, frame_samples, likeliest_tokens};
-use planish_ir::{InputRole, PartRole};
+use planish_data::tokenizer::ctc::{CtcDecoder, Timed, frame_places, frame_samples, likeliest_tokens};
 use planish_models::Task;
 use planish_runtimes::{Runtime, RuntimeValue, Session};
 use planish_sounds::Recording;
@@ -31,27 +30,14 @@ pub(super) const LENGTH: &str = "chunk_length_s";
 /// How many they have without it.
 const SECONDS: f64 = 30.0;
 
-/// The part of an artifact that is a CTC model of samples; none where its encoder reads features, as Whisper's.
-///
-/// # Errors
-/// When it is for recordings, and a model that is not transcribed here.
-pub(super) fn part(artifact: &Artifact) -> Result<Option<&PartManifest>> {
-    let (parts, folder) = (&artifact.manifest.parts, artifact.folder.display());
+/// The part of an artifact that is a CTC model; none where there is a decoder after it, as in Whisper.
+pub(super) fn part(artifact: &Artifact) -> Option<&PartManifest> {
     if artifact.manifest.task != Some(Task::AutomaticSpeechRecognition) {
-        return Ok(None);
+        return None;
     }
-    let reads_samples = |part: &PartManifest| part.input_of(InputRole::Waveform).is_some();
-    match parts.as_slice() {
-        [part] if reads_samples(part) => Ok(Some(part)),
-        [_] => bail!(
-            "{folder} is a CTC model of features, and transcribe takes those of samples, such as wav2vec2; `planish predict {folder}` \
-             writes the texts of short recordings"
-        ),
-        parts if parts.iter().any(|part| part.role == PartRole::Encoder && reads_samples(part)) => bail!(
-            "{folder} has an encoder of samples and a decoder, as Moonshine; transcribe takes Whisper, whose encoder reads features, \
-             and CTC models, which have no decoder; `planish run` runs its parts"
-        ),
-        _ => Ok(None),
+    match artifact.manifest.parts.as_slice() {
+        [part] => Some(part),
+        _ => None,
     }
 }
 
@@ -64,6 +50,8 @@ pub(super) struct CtcTranscriber<'a> {
     plan: Plan,
     /// The time from one frame to the next.
     seconds: f64,
+    /// How many places of features become a frame; absent of a model of samples.
+    places: Option<usize>,
     /// How many windows run side by side.
     batch: usize,
     observer: &'a dyn TranscribeObserver,
@@ -87,12 +75,13 @@ impl<'a> CtcTranscriber<'a> {
         let inputs = SoundInputs::new(&wanted, folder)?;
         let Some(frame) = frame_samples(folder)? else {
             bail!(
-                "config.json of {} has no `conv_stride`, which says how many samples a frame has; copy the file from the checkpoint",
+                "config.json and preprocessor_config.json of {} do not say how many samples a frame has (`conv_stride` of most models); copy \
+                 these files from the checkpoint",
                 folder.display()
             )
         };
         let length = options.settings.get(LENGTH).and_then(Value::as_f64).unwrap_or(SECONDS);
-        let plan = Plan::new(length, inputs.rate(), frame as usize, fewest_samples(folder)?.unwrap_or(1))?;
+        let plan = Plan::new(length, inputs.rate(), frame as usize, inputs.fewest())?;
         let parts = Parts { artifact, runtime, loading: Loading::new(options.threads, true) };
         Ok(Self {
             session: RefCell::new(parts.session(part)?),
@@ -101,6 +90,7 @@ impl<'a> CtcTranscriber<'a> {
             plan,
             seconds: frame / f64::from(inputs.rate()),
             inputs,
+            places: frame_places(folder)?,
             batch: options.batch,
             observer,
         })
@@ -137,16 +127,21 @@ impl<'a> CtcTranscriber<'a> {
     /// The likeliest tokens of the frames of windows that are kept.
     fn read(&self, windows: &[Window], path: &Path, ids: &mut Vec<i64>) -> Result<()> {
         let prepared = windows.iter().map(|window| self.inputs.prepare(&window.samples, path));
-        let inputs = self.inputs.inputs(&prepared.collect::<Result<Vec<_>>>()?)?;
+        let prepared = prepared.collect::<Result<Vec<_>>>()?;
+        let inputs = self.inputs.inputs(&prepared)?;
         let inputs: Vec<(String, RuntimeValue)> =
             inputs.into_iter().map(|(name, tensor)| (name, tensor.into())).collect();
         let named: Vec<(&str, &RuntimeValue)> = inputs.iter().map(|(name, value)| (name.as_str(), value)).collect();
         let mut outputs = self.session.borrow_mut().run_values(&named)?;
         let (scores, frames) = self.logits.all_columns(&mut outputs)?;
         let tokens = scores.len() / (windows.len() * frames).max(1);
-        for (window, scores) in windows.iter().zip(scores.chunks_exact((frames * tokens).max(1))) {
+        for ((window, prepared), scores) in
+            windows.iter().zip(&prepared).zip(scores.chunks_exact((frames * tokens).max(1)))
+        {
             let all = likeliest_tokens(scores, tokens, tokens);
-            let to = window.to.unwrap_or(all.len()).min(all.len());
+            // Frames of places that are masked are of nothing.
+            let there = self.places.map_or(all.len(), |places| prepared.length().div_ceil(places).min(all.len()));
+            let to = window.to.unwrap_or(there).min(there);
             ids.extend(all.get(window.from..to).unwrap_or_default());
         }
         Ok(())

@@ -10,7 +10,7 @@ use super::LENGTH;
 
 /// How long windows are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(in crate::speech) struct Plan {
     /// Samples of a window.
     length: usize,
     /// Samples at each edge inside of a recording whose frames are left out.
@@ -21,18 +21,20 @@ pub(super) struct Plan {
 
 /// A window of a recording.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Window {
-    pub(super) samples: Vec<f32>,
+pub(in crate::speech) struct Window {
+    pub(in crate::speech) samples: Vec<f32>,
     /// The first frame that is kept.
-    pub(super) from: usize,
+    pub(in crate::speech) from: usize,
     /// The frame after the last one that is kept; all are where it is absent.
-    pub(super) to: Option<usize>,
+    pub(in crate::speech) to: Option<usize>,
+    /// The samples of the recording before its beginning.
+    pub(in crate::speech) start: usize,
     /// The samples of the recording up to its end.
-    pub(super) end: usize,
+    pub(in crate::speech) end: usize,
 }
 
 /// The windows of a recording, one after the other.
-pub(super) struct Windows {
+pub(in crate::speech) struct Windows {
     plan: Plan,
     samples: Samples,
     /// Samples that were read, from the beginning of the next window on.
@@ -47,7 +49,7 @@ impl Plan {
     ///
     /// # Errors
     /// When they are too short for the model.
-    pub(super) fn new(seconds: f64, rate: u32, frame: usize, fewest: usize) -> Result<Self> {
+    pub(in crate::speech) fn new(seconds: f64, rate: u32, frame: usize, fewest: usize) -> Result<Self> {
         let samples = |seconds: f64| {
             let frames = seconds * f64::from(rate) / frame as f64;
             (frames.round_ties_even() as usize).saturating_mul(frame)
@@ -78,12 +80,12 @@ impl Plan {
 const MOST: usize = 1 << 26;
 
 impl Windows {
-    pub(super) fn new(plan: Plan, samples: Samples) -> Self {
+    pub(in crate::speech) fn new(plan: Plan, samples: Samples) -> Self {
         Self { plan, samples, waiting: Vec::new(), start: 0, is_over: false }
     }
 
     /// Whether there is no further window.
-    pub(super) fn is_over(&self) -> bool {
+    pub(in crate::speech) fn is_over(&self) -> bool {
         self.is_over
     }
 
@@ -91,7 +93,7 @@ impl Windows {
     ///
     /// # Errors
     /// When the recording is damaged or cannot be read on.
-    pub(super) fn next(&mut self, most: usize) -> Result<Vec<Window>> {
+    pub(in crate::speech) fn next(&mut self, most: usize) -> Result<Vec<Window>> {
         let Plan { length, stride, .. } = self.plan;
         let mut windows = Vec::new();
         while windows.len() < most.max(1) && !self.is_over {
@@ -108,7 +110,7 @@ impl Windows {
             let strides = [if self.start == 0 { 0 } else { stride }, if is_last { 0 } else { stride }];
             let kept = self.plan.kept(samples.len(), strides);
             let (to, end) = (Some(kept.end).filter(|_| !is_last), self.start + samples.len());
-            windows.push(Window { samples, from: kept.start, to, end });
+            windows.push(Window { samples, from: kept.start, to, start: self.start, end });
             let step = length - 2 * stride;
             self.waiting.drain(..step.min(self.waiting.len()));
             self.start += step;
