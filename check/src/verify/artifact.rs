@@ -1,7 +1,7 @@
 //! Comparing an artifact with the model that it was compiled from.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use planish_artifact::backend::RuntimeSettings;
@@ -9,7 +9,8 @@ use planish_artifact::manifest::{Input, PartManifest};
 use planish_artifact::verification::{CaseReport, ReferenceKind, Report, Skipped, Tolerances, is_quantized};
 use planish_artifact::{Artifact, note_elsewhere, runtime};
 use planish_compiler::source::{self, SourceModel};
-use planish_data::inputs::{InputSpec, Values, specs};
+use planish_data::inputs::{InputSpec, TokenSamples, Values, specs};
+use planish_data::tokenizer::ctc::{fewest_samples, frame_samples};
 use planish_eval::Tensor;
 use planish_ir::InputRole;
 use planish_models::{Loaded, Part};
@@ -132,10 +133,14 @@ impl Verification<'_> {
         let candidate = self.artifact.load(described, runtime, options)?;
         let candidate = if self.options.replay { Box::new(AsBound(candidate)) } else { candidate };
         note_elsewhere(candidate.as_ref(), self.note);
+        let mut specs = input_specs(candidate.inputs(), described, self.artifact.manifest.pad_token_id)?;
+        // A file that cannot be read is no reason to verify nothing.
+        let samples = token_samples(&self.artifact.folder).unwrap_or_default();
+        specs.iter_mut().for_each(|spec| spec.samples = samples);
         Ok(Pair {
             name: part.name.to_owned(),
             interface: described.interface(),
-            specs: input_specs(candidate.inputs(), described, self.artifact.manifest.pad_token_id)?,
+            specs,
             reference: self.reference(part, options)?,
             candidate,
             logits: described.logits_form(),
@@ -212,6 +217,12 @@ pub fn input_specs(ports: &[Port], part: &PartManifest, pad: Option<i64>) -> Res
     };
     let known: BTreeMap<String, Values> = part.inputs.iter().map(values).collect();
     Ok(specs(ports, &known, part.interface())?)
+}
+
+/// How many samples a model makes a frame of, by the files of its artifact.
+fn token_samples(folder: &Path) -> Result<Option<TokenSamples>> {
+    let (step, first) = (frame_samples(folder)?, fewest_samples(folder)?);
+    Ok(step.zip(first).map(|(step, first)| TokenSamples { step: step as usize, first }))
 }
 
 /// Whether something failed for want of a runtime.

@@ -77,8 +77,11 @@ pub fn continued(
 /// sequences whose scores no reference computes in reasonable time.
 const LONGEST: usize = 512;
 
-/// The same of a model of recordings: each token stands for 384 samples, of which a model with short strides makes many frames.
-const LONGEST_RECORDING: usize = 32;
+/// The same of a model of recordings, where it is known how many samples it makes a frame of.
+const LONGEST_RECORDING: usize = 128;
+
+/// The same where it is not: a model with short strides may make many frames of the samples that stand for a token.
+const LONGEST_OF_ANY_STRIDES: usize = 32;
 
 /// The sides of images where a model leaves them open, first what is small and what is usual: many models take only one.
 const SIDES: [usize; 9] = [32, 224, 16, 384, 64, 128, 256, 448, 512];
@@ -159,7 +162,7 @@ impl Plan {
 }
 
 /// Cases of several shapes: one token, a short, an odd and the longest sequence (of a
-/// model with a cache 512 tokens at most, of one of recordings 32), one row and more, with padding and without; for a model
+/// model with a cache 512 tokens at most, of one of recordings 128), one row and more, with padding and without; for a model
 /// with a cache, some that continue from it. For a model that takes no sequences, as those of images, one row and more;
 /// where ids have a fixed shape, that one, and no run that continues.
 #[must_use]
@@ -197,7 +200,9 @@ pub fn plans(specs: &[InputSpec], longest: Option<usize>) -> Vec<Plan> {
     let cached = has_cache(specs);
     let longest = if cached { longest.unwrap_or(LONGEST).min(LONGEST) } else { longest.unwrap_or(LONGEST) };
     let is_of_recordings = specs.iter().any(|spec| spec.role() == InputRole::Waveform);
-    let longest = if is_of_recordings { longest.min(LONGEST_RECORDING) } else { longest };
+    let has_samples = specs.iter().any(|spec| spec.samples.is_some());
+    let of_recordings = if has_samples { LONGEST_RECORDING } else { LONGEST_OF_ANY_STRIDES };
+    let longest = if is_of_recordings { longest.min(of_recordings) } else { longest };
     let shapes = [(1, 1, false), (1, 8, false), (2, 1, false), (3, 8, true), (2, 37, true), (1, longest, false)];
     let mut shapes = shapes.map(|(batch, sequence, padded)| (batch, longest.min(sequence), padded)).to_vec();
     shapes.sort_unstable_by_key(|&(batch, sequence, _)| (sequence, batch));
@@ -230,7 +235,7 @@ mod tests {
     /// A port whose role the name tells.
     fn spec(port: Port, values: Values) -> InputSpec {
         let of = planish_data::inputs::inferred(std::slice::from_ref(&port), &[]);
-        InputSpec { port, values, of: Arc::new(of) }
+        InputSpec { port, values, of: Arc::new(of), samples: None }
     }
 
     fn labels(port: Port, longest: Option<usize>) -> Vec<String> {

@@ -16,8 +16,8 @@ use sizes::{bindings_after, too_large};
 
 pub use sampling::{Sampling, may_not_fit};
 pub use sizes::{
-    Open, Sizes, bound_shapes, graph_bindings, has_cache, has_sequence, is_of_sequence, is_plain, open_sizes,
-    shape_bindings, shapes,
+    Open, Sizes, TokenSamples, bound_shapes, graph_bindings, has_cache, has_sequence, is_of_sequence, is_plain,
+    open_sizes, shape_bindings, shapes,
 };
 
 /// The most bytes that the inputs of one run have together.
@@ -32,6 +32,8 @@ pub struct InputSpec {
     pub values: Values,
     /// What the tensors of its part are.
     pub of: Arc<PartInterface>,
+    /// The samples of sound that stand for a token, where that is known.
+    pub samples: Option<TokenSamples>,
 }
 
 impl InputSpec {
@@ -194,7 +196,7 @@ pub fn specs(ports: &[Port], ids: &BTreeMap<String, Values>, of: PartInterface) 
             (None, _) if port.ty.dtype.is_integer() => return Err(InputError::NoRange { input: port.name.clone() }),
             (None, _) => Values::Noise,
         };
-        Ok(InputSpec { port: port.clone(), values, of: Arc::clone(&of) })
+        Ok(InputSpec { port: port.clone(), values, of: Arc::clone(&of), samples: None })
     };
     ports.iter().map(spec).collect()
 }

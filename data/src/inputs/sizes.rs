@@ -10,18 +10,34 @@ const CHOICES: usize = 4;
 /// The number of prompts for each image.
 const PROMPTS: usize = 2;
 
-/// The samples of sound that stand for a token: those of 24 ms at 16 kHz, of which encoders of speech make a frame or more.
-const SAMPLES: usize = 384;
+/// The samples of sound that stand for a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenSamples {
+    /// From one frame of the model to the next.
+    pub step: usize,
+    /// Of the first frame.
+    pub first: usize,
+}
 
-/// The samples that the first frame takes besides: those of Moonshine, which takes the most.
+/// Those of Moonshine, of which other encoders of speech make a frame or more.
+const SAMPLES: TokenSamples = TokenSamples { step: 384, first: 895 };
+
+/// The samples that there are besides, where the first frame does not take more: heads may take more than one frame.
 const MORE_SAMPLES: usize = 511;
+
+impl TokenSamples {
+    /// The samples of so many tokens.
+    fn of(self, tokens: usize) -> Option<usize> {
+        tokens.checked_mul(self.step)?.checked_add(self.first.saturating_sub(self.step).max(MORE_SAMPLES))
+    }
+}
 
 /// The sizes of dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sizes {
     /// Rows.
     pub batch: usize,
-    /// Tokens in a row, points of a prompt, or frames of 24 ms in a recording at 16 kHz.
+    /// Tokens in a row, points of a prompt, or frames of a recording.
     pub sequence: usize,
     /// What other open dimensions of tensors of four dimensions and more are, as the sides of images; what to do
     /// is an error where this is absent.
@@ -123,7 +139,7 @@ pub fn open_sizes(graph: &Graph) -> Open {
 #[must_use]
 pub fn graph_bindings(graph: &Graph, sizes: Sizes, past: usize) -> Bindings {
     let symbols = graph.inputs().iter().flat_map(|input| graph.ty(*input).shape.iter()).flat_map(Dim::symbols);
-    bound(symbols.map(|symbol| (symbol, graph.interface.symbol(symbol))), sizes, past)
+    bound(symbols.map(|symbol| (symbol, graph.interface.symbol(symbol))), (sizes, SAMPLES), past)
 }
 
 /// The size of each symbol that has one, with a past of so many keys.
@@ -133,20 +149,25 @@ pub(crate) fn bindings_after(specs: &[InputSpec], sizes: Sizes, past: usize) -> 
         symbols.map(|symbol| (symbol.clone(), spec.of.symbol(symbol))).collect()
     };
     let symbols: Vec<(Symbol, SymbolRole)> = specs.iter().flat_map(of).collect();
-    bound(symbols.iter().map(|(symbol, role)| (symbol, *role)), sizes, past)
+    let samples = specs.iter().find_map(|spec| spec.samples).unwrap_or(SAMPLES);
+    bound(symbols.iter().map(|(symbol, role)| (symbol, *role)), (sizes, samples), past)
 }
 
 fn bindings(specs: &[InputSpec], sizes: Sizes) -> Bindings {
     bindings_after(specs, sizes, 0)
 }
 
-fn bound<'a>(symbols: impl Iterator<Item = (&'a Symbol, SymbolRole)>, sizes: Sizes, past: usize) -> Bindings {
+fn bound<'a>(
+    symbols: impl Iterator<Item = (&'a Symbol, SymbolRole)>,
+    (sizes, samples): (Sizes, TokenSamples),
+    past: usize,
+) -> Bindings {
     let size = |symbol: &Symbol, role: SymbolRole| match role {
         SymbolRole::Rows => Some(sizes.batch),
         SymbolRole::Past => Some(past),
         SymbolRole::PastAndTokens => sizes.sequence.checked_add(past),
         SymbolRole::Tokens | SymbolRole::EncoderTokens | SymbolRole::Frames => Some(sizes.sequence),
-        SymbolRole::Samples => sizes.sequence.checked_mul(SAMPLES)?.checked_add(MORE_SAMPLES),
+        SymbolRole::Samples => samples.of(sizes.sequence),
         SymbolRole::Points => Some(sizes.sequence),
         SymbolRole::Choices => Some(CHOICES),
         SymbolRole::Prompts => Some(PROMPTS),
