@@ -14,7 +14,7 @@ use planish::compile::{CompileOptions, Compiled, compile};
 use planish::request::Silent;
 use planish::source::SourceModel;
 use planish_eval::Tensor;
-use planish_ir::{DType, Graph};
+use planish_ir::DType;
 use planish_onnx::DEFAULT_OPSET;
 use planish_passes::{ONNX, ORT, ORT_CUDA, TRT, Target};
 use planish_runtimes::SessionOptions;
