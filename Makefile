@@ -295,6 +295,7 @@ compat-seeing: deps build $(EXPORTERS)/.installed ## hold models that see agains
 .PHONY: compat-speech-decoders
 compat-speech-decoders: deps build $(EXPORTERS)/.installed ## hold Whisper and Moonshine of random configurations against transformers; half a minute (installs PyTorch)
 	$(EXPORTERS)/bin/python -W ignore tests/compat/check_speech_decoders.py $(PLANISH)
+	$(EXPORTERS)/bin/python -W ignore tests/compat/check_transcribe_windows.py $(PLANISH)
 
 # TRANSCRIBE_FLAGS has options of the script, say "--seeds 0:100".
 TRANSCRIBE_FLAGS ?=

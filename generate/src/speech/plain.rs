@@ -73,7 +73,7 @@ impl<'a> PlainTranscriber<'a> {
         refuse(options, folder)?;
         let mut settings = options.settings.clone();
         let length = settings.remove(LENGTH).as_ref().and_then(Value::as_f64).unwrap_or(SECONDS);
-        let has_length = ["max_length", "max_new_tokens"].iter().any(|key| settings.contains_key(*key));
+        let has_length = settings.contains_key("max_new_tokens");
         let config = GenerationConfig::read_with(folder, settings)?;
         if !config.unknown.is_empty() {
             observer.warning(&format!("unknown keys of generation_config.json: {}", config.unknown.join(", ")));
