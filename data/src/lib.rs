@@ -46,7 +46,10 @@ pub use pieces::Span;
 pub use planish_pictures::{
     FILES as PICTURE_SETTINGS, Filter, InGraph, Processor, ResizedTo, fit as fit_pictures, is_picture,
 };
-pub use planish_sounds::is_recording;
+pub use planish_sounds::{
+    BandForm as SoundBandForm, FILES as SOUND_SETTINGS, InGraph as SoundsInGraph, Processor as SoundProcessor,
+    is_recording,
+};
 use tensors::TensorFiles;
 pub use tensors::{is_tensors, read_inputs};
 use texts::FIELD;

@@ -34,6 +34,7 @@ pub use checkpoint::safetensors::{MAX_HEADER_BYTES, StoredTensor, WeightFile};
 pub use checkpoint::{Checkpoint, SourceFile};
 pub use error::ModelError;
 pub use layers::pictures::{Interpolation, PICTURES_OPSET, PictureSize, PictureSteps};
+pub use layers::sounds::{BandForm, BandSteps, SoundSteps};
 pub use load::{
     IdRange, ImageSize, LatentCache, LengthDependence, LoadOptions, Loaded, NotAnImageSize, Part, Preprocessing,
     Towers, load,

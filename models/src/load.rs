@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use planish_ir::Graph;
 use planish_ir::Interface;
@@ -14,11 +15,12 @@ use crate::checkpoint::config::Config;
 use crate::layers::builder::Builder;
 use crate::layers::patches::MAX_SIDE;
 use crate::layers::pictures::PictureSteps;
+use crate::layers::sounds::SoundSteps;
 use crate::sentence;
 use crate::{Checkpoint, ModelError, Pooling, Task};
 
 /// How to load.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
     /// The head to build; inferred from `modules.json` or `architectures` in `config.json` where absent.
     pub task: Option<Task>,
@@ -33,19 +35,21 @@ pub struct LoadOptions {
     pub pictures: Option<ImageSize>,
     /// The graphs of a model of images and texts; one of both where absent.
     pub towers: Option<Towers>,
-    /// Where pictures are processed; outside of the graph where absent.
+    /// Where pictures and recordings are processed; outside of the graph where absent.
     pub preprocessing: Option<Preprocessing>,
     /// What is done to pictures in the graph; absent where it is done outside.
     pub steps: Option<PictureSteps>,
+    /// The same of recordings.
+    pub sounds: Option<Arc<SoundSteps>>,
     /// Whether warnings are errors.
     pub strict: bool,
 }
 
-/// Where pictures are processed.
+/// Where pictures and recordings are processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Preprocessing {
-    /// In the graph, which takes the levels of pictures of any size.
+    /// In the graph, which takes the levels of pictures of any size, and samples of recordings of any length.
     Graph,
 }
 
@@ -211,6 +215,7 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
     builder.latent_cache = options.latent_cache;
     builder.towers = options.towers;
     builder.pictures = options.steps;
+    builder.sounds = options.sounds.clone();
     let interface = (architecture.build)(&mut builder, task).map_err(|e| explain(e, task, class))?;
     if let Some(asked) = options.latent_cache.filter(|_| !builder.has_latents) {
         return Err(config.error(format!(
@@ -225,9 +230,11 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
             architecture.model_type
         )));
     }
-    if builder.pictures.is_some() && !builder.has_pictures {
+    let processes = builder.has_pictures || builder.has_sounds;
+    if (builder.pictures.is_some() || builder.sounds.is_some()) && !processes {
+        let what = if builder.sounds.is_some() { "recordings that a graph processes" } else { "images" };
         return Err(config.error(format!(
-            "`preprocessing` is graph, but {} for {task} takes no images; leave it out",
+            "`preprocessing` is graph, but {} for {task} takes no {what}; leave it out",
             architecture.model_type
         )));
     }

@@ -67,6 +67,9 @@ pub(crate) const VECTORS: (Named<InputRole>, Named<OutputRole>) =
 /// The vectors of images that take the places of those of tokens.
 pub(crate) const IMAGE_FEATURES: Named<OutputRole> = ("image_features", OutputRole::Embeddings);
 
+/// Recordings before they are processed, and where they are in what fills them up.
+pub(crate) const AUDIO: Named<InputRole> = ("audio", InputRole::Recording);
+pub(crate) const AUDIO_MASK: Named<InputRole> = ("audio_mask", InputRole::RecordingMask);
 /// Recordings, and features of them in the models whose inputs have this name too.
 pub(crate) const WAVEFORM: Named<InputRole> = ("input_values", InputRole::Waveform);
 

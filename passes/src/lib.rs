@@ -15,6 +15,7 @@ mod outcome;
 pub mod pad;
 mod pipeline;
 pub mod precision;
+mod processing;
 pub mod quantize;
 pub mod raise;
 mod rounds;

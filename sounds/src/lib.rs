@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use planish_files::FileError;
 
 pub use features::{Edges, LogMel, MelBank, MelOptions, MelScale, Spectra, Window};
-pub use processor::{FILES, Prepared, Processor, Sounds};
+pub use processor::{BandForm, BandSteps, FILES, InGraph, Prepared, Processor, Sounds};
 pub use recording::{ENDINGS, RATES, Recording, Samples, is_recording};
 
 /// A recording, or what says how recordings are processed, cannot be read.

@@ -97,6 +97,7 @@ mod sentence;
 mod signals;
 mod small_int8;
 mod sounds;
+mod sounds_in_graph;
 mod states;
 mod support;
 mod toy_backend;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::predict::lines;
 use crate::support::{golden, planish, planish_compile, repository, scratch, text};
 
-const NAMES: [&str; 2] = ["plain.wav", "short.wav"];
+pub(crate) const NAMES: [&str; 2] = ["plain.wav", "short.wav"];
 
 pub(crate) fn predicted() -> Value {
     let path = repository().join("fixtures/sounds/predicted.json");
@@ -28,7 +28,7 @@ pub(crate) fn compiled(name: &str, folder: &Path) -> (PathBuf, PathBuf) {
     (model, out)
 }
 
-fn copy(name: &str, to: &Path) {
+pub(crate) fn copy(name: &str, to: &Path) {
     fs::create_dir_all(to).unwrap();
     fs::copy(repository().join("fixtures/sounds/files").join(name), to.join(name)).unwrap();
 }

@@ -10,7 +10,7 @@ use crate::sounds::{compiled, predicted};
 use crate::support::{planish, planish_compile, repository, scratch, text};
 
 /// Half seconds of noise, loud and quiet by turns, as fixtures/speech/make.py has them.
-fn write_noise(path: &Path, samples: usize) {
+pub(crate) fn write_noise(path: &Path, samples: usize) {
     let mut state = 1_u32;
     let mut data = Vec::new();
     for n in 0..samples {

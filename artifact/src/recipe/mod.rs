@@ -101,7 +101,7 @@ pub struct Recipe {
     /// The graphs of a model of images and texts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub towers: Option<Towers>,
-    /// Where pictures are processed.
+    /// Where pictures and recordings are processed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preprocessing: Option<Preprocessing>,
     /// The logits that the graph gives.

@@ -387,7 +387,7 @@ fn pooled(
     let of = |role: InputRole| artifact.manifest.parts.iter().any(|part| part.input_of(role).is_some());
     let whole = match () {
         () if of(InputRole::Pixels) || of(InputRole::Image) => "picture",
-        () if of(InputRole::Waveform) || of(InputRole::Features) => "recording",
+        () if [InputRole::Recording, InputRole::Waveform, InputRole::Features].into_iter().any(of) => "recording",
         () => "text",
     };
     let scaled = if settings.normalizes { ", scaled to length 1" } else { "" };

@@ -31,9 +31,10 @@ pub(super) fn tower(artifact: &Artifact, data: &Path) -> Result<Option<Artifact>
 
 /// What a model predicts of, in words, if that is no text.
 pub(super) fn sample(chain: &Chain<'_>) -> Option<&'static str> {
-    let takes = |roles: [InputRole; 2]| chain.inputs().iter().any(|(_, of)| roles.contains(&of.role));
-    let pictures = takes([InputRole::Pixels, InputRole::Image]).then_some("picture");
-    pictures.or(takes([InputRole::Waveform, InputRole::Features]).then_some("recording"))
+    let takes = |roles: &[InputRole]| chain.inputs().iter().any(|(_, of)| roles.contains(&of.role));
+    let pictures = takes(&[InputRole::Pixels, InputRole::Image]).then_some("picture");
+    let recordings = [InputRole::Recording, InputRole::Waveform, InputRole::Features];
+    pictures.or(takes(&recordings).then_some("recording"))
 }
 
 /// Refuses options of texts for a model of other samples.

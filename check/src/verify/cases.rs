@@ -199,7 +199,7 @@ pub fn plans(specs: &[InputSpec], longest: Option<usize>) -> Vec<Plan> {
     let side = usual.filter(|_| open);
     let cached = has_cache(specs);
     let longest = if cached { longest.unwrap_or(LONGEST).min(LONGEST) } else { longest.unwrap_or(LONGEST) };
-    let is_of_recordings = specs.iter().any(|spec| spec.role() == InputRole::Waveform);
+    let is_of_recordings = specs.iter().any(|spec| matches!(spec.role(), InputRole::Waveform | InputRole::Recording));
     let has_samples = specs.iter().any(|spec| spec.samples.is_some());
     let of_recordings = if has_samples { LONGEST_RECORDING } else { LONGEST_OF_ANY_STRIDES };
     let longest = if is_of_recordings { longest.min(of_recordings) } else { longest };

@@ -217,6 +217,7 @@ pub fn lower(
         preprocessing: options.recipe.as_ref().and_then(|recipe| recipe.preprocessing),
         pictures: None,
         steps: None,
+        sounds: None,
         strict: options.strict,
     })?;
     source.warnings.iter().for_each(|w| observer.warning(w));

@@ -51,7 +51,8 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
     }
     let cache = request.cache()?;
     let least = least_opset(backend, recipe, &source).max(backend.target.cache_opset(cache));
-    if let (Some(Preprocessing::Graph), Some(opset @ ..PICTURES_OPSET)) = (recipe.preprocessing, request.opset) {
+    let of_pictures = recipe.preprocessing.filter(|_| source.sees());
+    if let (Some(Preprocessing::Graph), Some(opset @ ..PICTURES_OPSET)) = (of_pictures, request.opset) {
         bail!(
             "preprocessing=graph needs opset {PICTURES_OPSET} or newer, whose Resize has `antialias`, and --opset is {opset}; give \
              --opset {PICTURES_OPSET}"
@@ -108,7 +109,7 @@ pub fn least_opset(backend: &Backend, recipe: &Recipe, source: &SourceModel) -> 
     let codes = codes.into_iter().flatten().map(|codes| backend.target.blocks_opset(codes));
     // Layers of an expert are those of any model.
     let stacked = form != ExpertsForm::Grouped || !backend.target.has_block_operators();
-    let pictures = if recipe.preprocessing.is_some() { PICTURES_OPSET } else { 0 };
+    let pictures = if recipe.preprocessing.is_some() && source.sees() { PICTURES_OPSET } else { 0 };
     codes.chain([source.opset_of_experts(stacked && recipe.blocks().is_some()), attention, pictures]).max().unwrap_or(0)
 }
 

@@ -7,14 +7,18 @@ pub mod modules;
 mod onnx;
 mod opset;
 pub(crate) mod pictures;
+mod sounds;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use planish_artifact::MANIFEST;
 use planish_artifact::manifest::{ArtifactHistory, PaddedVocabulary};
-use planish_models::{Checkpoint, LoadOptions, Loaded, Pooling, Preprocessing, SourceFile, Task};
+use planish_models::{
+    Checkpoint, ImageSize, LoadOptions, Loaded, PictureSteps, Pooling, Preprocessing, SoundSteps, SourceFile, Task,
+};
 use planish_onnx::{ImportOptions, node_results};
 
 use modules::NodeNames;
@@ -227,11 +231,11 @@ impl SourceModel {
         match self {
             Self::Checkpoint(checkpoint, _) => {
                 let pictures = options.pictures.or_else(|| pictures::size(&self.folder()));
-                let steps = match options.preprocessing {
-                    Some(Preprocessing::Graph) => Some(pictures::steps(&self.folder(), options.image_size)?),
-                    None => None,
+                let (steps, sounds) = match options.preprocessing {
+                    Some(Preprocessing::Graph) => self.steps(options.image_size)?,
+                    None => (None, None),
                 };
-                Ok(planish_models::load(checkpoint, LoadOptions { pictures, steps, ..options })?)
+                Ok(planish_models::load(checkpoint, LoadOptions { pictures, steps, sounds, ..options })?)
             }
             Self::Onnx(model) => {
                 let pooling = options.pooling.map(|pooling| (format!("pooling ({pooling})"), "the outputs"));
@@ -251,6 +255,23 @@ impl SourceModel {
                 }
             }
         }
+    }
+
+    /// What the settings in the folder say that becomes of pictures, and of recordings, for a graph that does it.
+    fn steps(&self, size: Option<ImageSize>) -> Result<(Option<PictureSteps>, Option<Arc<SoundSteps>>)> {
+        let folder = self.folder();
+        match sounds::steps(&folder) {
+            Ok(Some(sounds)) => Ok((pictures::steps(&folder, size).ok(), Some(Arc::new(sounds)))),
+            Ok(None) => Ok((Some(pictures::steps(&folder, size)?), None)),
+            Err(_) if pictures::are_described(&folder) => Ok((Some(pictures::steps(&folder, size)?), None)),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// Whether settings in the folder say how pictures become inputs.
+    #[must_use]
+    pub(crate) fn sees(&self) -> bool {
+        pictures::are_described(&self.folder())
     }
 
     /// Every file that the model is made from for a task.

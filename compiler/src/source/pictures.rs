@@ -17,6 +17,11 @@ pub(super) fn size(folder: &Path) -> Option<ImageSize> {
     Some(ImageSize { height, width })
 }
 
+/// Whether settings in the folder of a model say what becomes of pictures.
+pub(super) fn are_described(folder: &Path) -> bool {
+    Processor::open(folder).is_ok_and(|processor| processor.is_some())
+}
+
 /// Why pictures do not become inputs of a model by the settings in its folder, where these are refused.
 pub(crate) fn refused(folder: &Path) -> Option<String> {
     let why = Processor::open(folder).err()?;
@@ -34,8 +39,8 @@ pub(super) fn steps(folder: &Path, wanted: Option<ImageSize>) -> Result<PictureS
     let Some(processor) = Processor::open(folder)? else {
         let [file, other] = PICTURE_SETTINGS;
         bail!(
-            "preprocessing=graph: {} has no {file} (or {other}) that says how pictures become pixels; copy it from the model's page. \
-             Recordings are not processed in the graph",
+            "preprocessing=graph: {} has no {file} (or {other}) that says how pictures or recordings become inputs; copy it from the \
+             model's page",
             folder.display()
         );
     };

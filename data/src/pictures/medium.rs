@@ -30,10 +30,10 @@ impl Medium {
 
     /// That which a model takes; `None` of a model of texts or of other tensors.
     pub(crate) fn taken(wanted: &[(Cow<'_, str>, &Input)]) -> Option<Self> {
-        let takes = |roles: [InputRole; 2]| wanted.iter().any(|(_, input)| roles.contains(&input.role));
+        let takes = |roles: &[InputRole]| wanted.iter().any(|(_, input)| roles.contains(&input.role));
         match () {
-            () if takes([InputRole::Pixels, InputRole::Image]) => Some(Self::Pictures),
-            () if takes([InputRole::Waveform, InputRole::Features]) => Some(Self::Recordings),
+            () if takes(&[InputRole::Pixels, InputRole::Image]) => Some(Self::Pictures),
+            () if takes(&[InputRole::Recording, InputRole::Waveform, InputRole::Features]) => Some(Self::Recordings),
             () => None,
         }
     }

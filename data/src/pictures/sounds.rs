@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use planish_artifact::manifest::Input;
 use planish_eval::Tensor;
 use planish_ir::{DType, InputRole};
@@ -23,6 +23,10 @@ pub struct SoundInputs {
     values: Port,
     mask: Option<Port>,
     is_longer: Option<Port>,
+    /// Where recordings are, for a graph that processes them.
+    own_mask: Option<Port>,
+    /// Whether the model reads what fills recordings up, and not only the recordings.
+    reads_padding: bool,
     /// The fewest samples that the model makes a frame of, where it is known.
     fewest: Option<usize>,
 }
@@ -33,9 +37,9 @@ impl SoundInputs {
     /// # Errors
     /// When the model takes no recordings, or the settings are missing, not supported or of other inputs.
     pub fn new(wanted: &[(Cow<'_, str>, &Input)], folder: &Path) -> Result<Self> {
-        let found = [InputRole::Waveform, InputRole::Features].map(|role| Port::find(wanted, role));
-        let [waveform, features] = found;
-        let Some(values) = waveform?.or(features?) else {
+        let roles = [InputRole::Recording, InputRole::Waveform, InputRole::Features];
+        let [recording, waveform, features] = roles.map(|role| Port::find(wanted, role));
+        let Some(values) = recording?.or(waveform?).or(features?) else {
             if wanted.iter().any(|(_, input)| input.role.is_token_ids()) {
                 bail!("the model takes texts, and no recordings; give a .txt, .jsonl, .csv or .parquet file");
             }
@@ -54,10 +58,12 @@ impl SoundInputs {
                 name = values.name
             );
         };
+        let is_in_graph = values.input.role == InputRole::Recording;
+        let of_samples = processor.gives_waveforms();
         // Inputs of graphs of ONNX have their role by a name that some features have too.
         let is_waveform = values.input.value.dims().len() == 2;
-        if processor.gives_waveforms() != is_waveform {
-            let what = if processor.gives_waveforms() { "samples" } else { "features" };
+        if of_samples != is_waveform && !is_in_graph {
+            let what = if of_samples { "samples" } else { "features" };
             bail!(
                 "{} makes {what} of recordings, and `{}` is {}; take the file from the model's page",
                 folder.join(first).display(),
@@ -72,8 +78,23 @@ impl SoundInputs {
             mask => mask,
         };
         let is_longer = Port::find(wanted, InputRole::IsLonger)?;
-        let fewest = if is_waveform { fewest_samples(folder)? } else { None };
-        Ok(Self { processor, folder: folder.to_owned(), values, mask, is_longer, fewest })
+        let own_mask = Port::find(wanted, InputRole::RecordingMask)?;
+        // A mask of another role does not say which outputs are there.
+        let has_mask = mask.as_ref().is_some_and(|mask| mask.input.role == InputRole::Mask);
+        // A graph that makes features of a fixed size makes the same of recordings that are filled up.
+        let reads_padding = processor.pads_to_longest() && !has_mask;
+        let fewest = if of_samples { fewest_samples(folder)? } else { None };
+        let processor = match is_in_graph {
+            true => processor.samples_alone().map_err(|why| {
+                let file = folder.join(first);
+                anyhow!(
+                    "the graph makes inputs of recordings, and {} says that {why}; the file is of another model",
+                    file.display()
+                )
+            })?,
+            false => processor,
+        };
+        Ok(Self { processor, folder: folder.to_owned(), values, mask, own_mask, is_longer, reads_padding, fewest })
     }
 
     /// A file as the numbers of a recording.
@@ -144,8 +165,8 @@ impl SoundInputs {
             }
         };
         let mut inputs = vec![tensor(&self.values, values)?];
-        if let Some(port) = &self.mask {
-            let numbers: Vec<f64> = mask.iter().map(|place| *place as f64).collect();
+        let numbers: Vec<f64> = mask.iter().map(|place| *place as f64).collect();
+        for port in self.mask.iter().chain(&self.own_mask) {
             inputs.push(tensor(port, Tensor::from_f64(port.dtype, mask_shape.to_vec(), &numbers))?);
         }
         if let Some(port) = &self.is_longer {
@@ -158,8 +179,7 @@ impl SoundInputs {
     /// Whether recordings of other lengths cannot be in one batch without a change of their outputs: the model would read what fills
     /// them up, or its mask does not say which of its outputs are there.
     pub(crate) fn needs_one_length(&self) -> bool {
-        let has_mask = self.mask.as_ref().is_some_and(|mask| mask.input.role == InputRole::Mask);
-        !has_mask && self.processor.pads_to_longest()
+        self.reads_padding
     }
 
     /// Checks what a recording became; the number of rows is checked with all inputs.

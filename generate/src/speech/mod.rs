@@ -199,7 +199,7 @@ pub fn transcribe(
     }
     let tokenizer = TextTokenizer::open(&artifact.folder)?;
     let model = SpeechModel::load(artifact, runtime.as_ref(), options.threads)?;
-    let features = Features::read(&artifact.folder, model.window)?;
+    let features = Features::read(&artifact.folder, model.window, model.takes_samples)?;
     let mut transcriber = Transcriber { model, settings, tokenizer, observer };
     let asked = Asked {
         language: options.language.as_deref(),

@@ -7,6 +7,7 @@ use planish_ir::interface::CacheKind;
 use planish_ir::{DType, InputRole, OutputRole, PartRole};
 use planish_runtimes::{Runtime, RuntimeValue, Session};
 
+use super::source::window_of;
 use crate::Loading;
 use crate::cache::Cache;
 use crate::model::{Logits, Parts, matrix, output};
@@ -17,6 +18,8 @@ pub(super) struct SpeechModel {
     /// The names of the features, and of what the encoder gives.
     features: String,
     states: String,
+    /// Whether they are samples, of which the encoder makes features.
+    pub(super) takes_samples: bool,
     /// Bands and frames of a window.
     pub(super) window: [usize; 2],
     /// The type of the features.
@@ -69,14 +72,16 @@ impl SpeechModel {
         let [encoder, first, next] =
             [parts.part(PartRole::Encoder)?, parts.part(PartRole::FirstStep)?, parts.part(PartRole::NextStep)?];
         let session = parts.session(encoder)?;
-        let features = encoder.named(InputRole::Features)?;
+        let takes_samples = encoder.input_of(InputRole::Recording).is_some();
+        let features = encoder.named(if takes_samples { InputRole::Recording } else { InputRole::Features })?;
         let port = session.inputs().iter().find(|port| port.name == features);
         let port = port.ok_or_else(|| anyhow!("the encoder has no input `{features}`; compile the model again"))?;
         let size = |axis: usize| {
             let size = port.ty.shape.get(axis).and_then(|dim| dim.as_constant());
             size.and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0)
         };
-        let (Some(bands), Some(frames)) = (size(1), size(2)) else {
+        let sizes = if takes_samples { window_of(&artifact.folder)? } else { [size(1), size(2)] };
+        let [Some(bands), Some(frames)] = sizes else {
             bail!("`{features}` is {}, and bands and frames of known numbers are expected", port.ty)
         };
         let dtype = port.ty.dtype;
@@ -89,6 +94,7 @@ impl SpeechModel {
         Ok(Self {
             encoder: session,
             features,
+            takes_samples,
             states: encoder.given(OutputRole::HiddenStates)?,
             window: [bands, frames],
             dtype,
@@ -103,13 +109,16 @@ impl SpeechModel {
         })
     }
 
-    /// What the encoder makes of the features of windows, each [bands, frames].
+    /// What the encoder makes of windows, each the features [bands, frames], or the samples of as many frames.
     ///
     /// # Errors
     /// When the runtime fails.
     pub(super) fn encode(&mut self, windows: &[Vec<f32>]) -> Result<RuntimeValue> {
         let [bands, frames] = self.window;
-        let shape = vec![windows.len(), bands, frames];
+        let shape = match self.takes_samples {
+            true => vec![windows.len(), windows.first().map_or(0, Vec::len)],
+            false => vec![windows.len(), bands, frames],
+        };
         let features = match self.dtype {
             DType::F32 => Tensor::new(shape, windows.concat()),
             dtype => {

@@ -9,12 +9,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
+use planish_artifact::manifest::PartManifest;
 use planish_data::SoundInputs;
 use planish_data::tokenizer::TextTokenizer;
 use planish_ir::{InputRole, PartRole};
 use planish_models::Task;
 use planish_runtimes::Runtime;
-use planish_sounds::{Prepared, Recording};
+use planish_sounds::{Prepared, Processor, Recording};
 use serde_json::Value;
 
 use super::ctc::LENGTH;
@@ -32,14 +33,15 @@ const SECONDS: f64 = 30.0;
 /// The most tokens for each second of a recording: those of the texts that Moonshine was trained on are fewer.
 const TOKENS_PER_SECOND: f64 = 6.5;
 
-/// Whether an artifact has an encoder of samples and a decoder.
+/// Whether an artifact has an encoder of samples and a decoder. A graph that processes recordings takes samples of any model.
 pub(super) fn is_plain(artifact: &Artifact) -> bool {
+    let is_of_samples = || Processor::open(&artifact.folder).is_ok_and(|own| own.is_some_and(|own| own.gives_waveforms()));
+    let reads_samples = |part: &PartManifest| {
+        part.input_of(InputRole::Waveform).is_some() || part.input_of(InputRole::Recording).is_some() && is_of_samples()
+    };
+    let mut parts = artifact.manifest.parts.iter();
     artifact.manifest.task == Some(Task::AutomaticSpeechRecognition)
-        && artifact
-            .manifest
-            .parts
-            .iter()
-            .any(|part| part.role == PartRole::Encoder && part.input_of(InputRole::Waveform).is_some())
+        && parts.any(|part| part.role == PartRole::Encoder && reads_samples(part))
 }
 
 /// A model with what its texts are made by.

@@ -28,6 +28,19 @@ pub(super) struct Features {
     reach: usize,
     /// Bands, and frames of a window.
     window: [usize; 2],
+    /// Whether the encoder takes samples, and makes features of them itself.
+    takes_samples: bool,
+}
+
+/// Bands and frames of windows, as the settings of an artifact say them.
+///
+/// # Errors
+/// When they are malformed or not supported.
+pub(super) fn window_of(folder: &Path) -> Result<[Option<usize>; 2]> {
+    let processor = Processor::open(folder)?;
+    let log_mel = processor.as_ref().and_then(Processor::log_mel);
+    let sizes = log_mel.map(|(mel, samples)| [Some(mel.bank().len()), Some(mel.frames(samples))]);
+    Ok(sizes.unwrap_or_default())
 }
 
 /// A copy of standard input on disk, which can be read again, where the path is `-`.
@@ -44,15 +57,16 @@ pub(super) fn copied(path: &Path) -> Result<Option<TempPath>> {
 }
 
 impl Features {
-    /// Reads the settings of an artifact whose encoder takes windows of [bands, frames].
+    /// Reads the settings of an artifact whose encoder takes windows of [bands, frames], or the samples of these.
     ///
     /// # Errors
     /// When no file says it, one is malformed, is of another model, or has a setting that is not computed here.
-    pub(super) fn read(folder: &Path, window: [usize; 2]) -> Result<Self> {
+    pub(super) fn read(folder: &Path, window: [usize; 2], takes_samples: bool) -> Result<Self> {
         let Some(processor) = Processor::open(folder)? else {
             bail!("{} has no {}, which says how features are made; copy it there", folder.display(), FILES[0]);
         };
-        Self::of(&processor, window).with_context(|| format!("the settings of features in {}", folder.display()))
+        let read = Self::of(&processor, window).map(|features| Self { takes_samples, ..features });
+        read.with_context(|| format!("the settings of features in {}", folder.display()))
     }
 
     fn of(processor: &Processor, window: [usize; 2]) -> Result<Self> {
@@ -83,7 +97,7 @@ impl Features {
         }
         // Whole frames, so that a part of a recording has the frames of the whole.
         let reach = (mel.length() / 2).div_ceil(hop) * hop;
-        Ok(Self { mel, rate, hop, reach, window })
+        Ok(Self { mel, rate, hop, reach, window, takes_samples: false })
     }
 
     /// Opens a recording: finds its length and its loudest feature.
@@ -103,7 +117,7 @@ impl Features {
     fn open_file(&self, path: &Path, copy: Option<TempPath>) -> Result<Box<dyn Windows>> {
         let mut samples = Recording::open(path)?.samples(self.rate)?;
         let beginning = samples.take_up_to(KEPT + 1)?;
-        if beginning.len() <= self.window[1] * self.hop {
+        if beginning.len() <= self.window[1] * self.hop && !self.takes_samples {
             return self.short(beginning).map(|windows| Box::new(windows) as Box<dyn Windows>);
         }
         let (source, (count, loudest)) = if beginning.len() <= KEPT {
@@ -158,6 +172,9 @@ impl Features {
 
     /// The loudest feature of samples, without the frames at edges that are not those of the recording.
     fn loudest(&self, samples: &[f32], is_first: bool, is_last: bool) -> Result<f32> {
+        if self.takes_samples {
+            return Ok(f32::NEG_INFINITY);
+        }
         let features = self.mel.compute(samples).map_err(|why| anyhow!("{why}"))?;
         let frames = self.mel.frames(samples.len());
         let edge = self.reach / self.hop;
@@ -281,7 +298,12 @@ impl Windows for Whole {
     }
 
     fn window(&mut self, from: usize) -> Result<Vec<f32>> {
-        let Features { hop, reach, window: [bands, width], .. } = self.features;
+        let Features { hop, reach, window: [bands, width], takes_samples, .. } = self.features;
+        if takes_samples {
+            let mut samples = self.samples(from * hop, width * hop)?;
+            samples.resize(width * hop, 0.0);
+            return Ok(samples);
+        }
         let edge = (reach / hop).min(from);
         let first = (from - edge) * hop;
         // One more reach at the end, of which the mirrored features are left out.
@@ -311,7 +333,7 @@ mod tests {
         settings[key] = value;
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(FILES[0]), settings.to_string()).unwrap();
-        Features::read(folder.path(), [80, 100]).err().map(|error| format!("{error:#}")).unwrap_or_default()
+        Features::read(folder.path(), [80, 100], false).err().map(|error| format!("{error:#}")).unwrap_or_default()
     }
 
     #[test]

@@ -103,6 +103,10 @@ roles! {
     PixelMask = "pixel-mask",
     /// Rows and columns of the patches of each image: integers [rows, 2].
     PatchGrid = "patch-grid",
+    /// A recording before it is processed: samples from -1 to 1 of one channel, f32 [rows, samples].
+    Recording = "recording",
+    /// 1 where a recording is, 0 where it was filled up: integers [rows, samples].
+    RecordingMask = "recording-mask",
     /// Sound: floats [rows, samples].
     Waveform = "waveform",
     /// Features of sound over time: floats [rows, bands, frames] or [rows, frames, bands].
@@ -235,7 +239,7 @@ impl InputRole {
     /// Whether it says which positions have a token.
     #[must_use]
     pub fn is_mask(self) -> bool {
-        matches!(self, Self::Mask | Self::EncoderMask | Self::PixelMask | Self::OtherMask)
+        matches!(self, Self::Mask | Self::EncoderMask | Self::PixelMask | Self::RecordingMask | Self::OtherMask)
     }
 
     /// Whether it is of the encoder's tokens, and so the same in each step of a decoder.

@@ -2,7 +2,7 @@
 //! has it: ViT over patches of a spectrogram, which overlap.
 
 use planish_ir::ops::Conv;
-use planish_ir::{Dim, InputRole, Shape, ValueId};
+use planish_ir::{Dim, Shape, ValueId};
 
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
@@ -10,6 +10,7 @@ use crate::layers::builder::{BATCH, Builder};
 use crate::layers::convolution;
 use crate::layers::heads;
 use crate::layers::patches;
+use crate::layers::sounds;
 use crate::layers::vision::{self, Context, Defaults, Layers, Names, RENAMED};
 use crate::names;
 use crate::{ModelError, Task};
@@ -67,7 +68,7 @@ impl Spectrograms {
         const MODULE: &str = "embeddings.patch_embeddings";
         const PROJECTION: &str = "embeddings.patch_embeddings.projection";
         let [rows, frames, bands] = [Dim::symbol(BATCH), convolution::dim(self.frames), convolution::dim(self.bands)];
-        let x = b.floats(names::WAVEFORM.0, InputRole::Features, [rows.clone(), frames.clone(), bands.clone()]);
+        let x = sounds::features(b, names::WAVEFORM.0, [frames.clone(), bands.clone()])?;
         let x = b.transpose(x, &[0, 2, 1], &format!("{MODULE}.bands"))?;
         let x = b.reshape(x, [rows, Dim::constant(1), bands, frames], &format!("{MODULE}.channel"))?;
         let one = Size::derived(1, "the channel of a spectrogram");

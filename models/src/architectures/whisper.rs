@@ -8,10 +8,11 @@ use planish_ir::{Dim, ValueId};
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
 use crate::layers::activation::Activation;
-use crate::layers::builder::{BATCH, Builder};
+use crate::layers::builder::Builder;
 use crate::layers::convolution::dim;
 use crate::layers::heads;
 use crate::layers::seq2seq::{self, CACHED, DECODER_SEQUENCE, Decoder, Heads, Shared};
+use crate::layers::sounds;
 use crate::layers::speech::time::{self, Window};
 use crate::layers::weighted_sum::weighted_sum;
 use crate::names;
@@ -174,9 +175,7 @@ fn encoder(b: &mut Builder<'_>, s: &Settings) -> Result<Vec<ValueId>, ModelError
     let at = |name: &str| format!("{}.{name}", stack.name);
     let [places, _] = s.positions;
     let frames = Size::derived(places.value * FRAMES, "2 * max_source_positions");
-    let (name, role) = names::FEATURES;
-    let features = b.floats(name, role, [Dim::symbol(BATCH), dim(s.bands), dim(frames)]);
-    let mut x = features;
+    let mut x = sounds::features(b, names::FEATURES.0, [dim(s.bands), dim(frames)])?;
     let kernel = Size::derived(3, "the size of a kernel");
     for (module, inner, stride) in [("conv1", s.bands, 1), ("conv2", s.hidden, FRAMES)] {
         let window = Window::around(kernel, stride, 1);

@@ -2,6 +2,7 @@
 //! name, without the base model's prefix; weights that of their tensor.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use planish_ir::ops::{
     Binary, BinaryKind, Embedding, Flag, LayerNorm, Linear, Real, Reshape, RmsNorm, Split, Transpose,
@@ -13,6 +14,7 @@ use crate::checkpoint::quantized::Quantization;
 use crate::checkpoint::tensors::Tensors;
 use crate::layers::pictures::PictureSteps;
 use crate::layers::sight::Sight;
+use crate::layers::sounds::SoundSteps;
 use crate::names::{self, Named};
 use crate::{Architecture, Checkpoint, IdRange, LatentCache, ModelError, Part, Towers};
 
@@ -39,6 +41,10 @@ pub(crate) struct Builder<'a> {
     pub(crate) pictures: Option<PictureSteps>,
     /// Whether the graph processes pictures.
     pub(crate) has_pictures: bool,
+    /// What becomes of recordings in the graph; absent where its input is samples or features.
+    pub(crate) sounds: Option<Arc<SoundSteps>>,
+    /// Whether the graph processes recordings.
+    pub(crate) has_sounds: bool,
     /// What the cache of latent attention is asked to have.
     pub(crate) latent_cache: Option<LatentCache>,
     /// The graphs that a model of images and texts is asked to have.
@@ -80,6 +86,8 @@ impl<'a> Builder<'a> {
             images: BATCH,
             pictures: None,
             has_pictures: false,
+            sounds: None,
+            has_sounds: false,
             latent_cache: None,
             towers: None,
             has_latents: false,

@@ -24,14 +24,16 @@ impl Builder<'_> {
             is_bare: true,
             images: self.images,
             pictures: self.pictures,
+            sounds: self.sounds.clone(),
             latent_cache: self.latent_cache,
             ..Builder::of(Graph::new(&self.graph.name), config, tensors, architecture)
         };
         let built = build(&mut inner)?;
-        let Builder { tensors, warnings, has_pictures, has_latents, parts, .. } = inner;
+        let Builder { tensors, warnings, has_pictures, has_sounds, has_latents, parts, .. } = inner;
         self.tensors.end_part(tensors, module, architecture.unused_tensors);
         self.warnings.extend(warnings);
         self.has_pictures |= has_pictures;
+        self.has_sounds |= has_sounds;
         self.has_latents |= has_latents;
         self.parts.extend(parts);
         Ok(built)

@@ -32,6 +32,7 @@ pub(crate) mod shifted;
 pub(crate) mod sight;
 pub(crate) mod sinks;
 pub(crate) mod sinusoidal;
+pub(crate) mod sounds;
 pub(crate) mod speech;
 pub(crate) mod state_space;
 pub(crate) mod towers;

@@ -22,6 +22,7 @@ pub(crate) const LENIENT: LoadOptions = LoadOptions {
     pictures: None,
     preprocessing: None,
     steps: None,
+    sounds: None,
 };
 /// Loading in which warnings are errors, for the task of the class.
 pub(crate) const STRICT: LoadOptions = LoadOptions { strict: true, ..LENIENT };

@@ -57,6 +57,7 @@ fn input_role(part: PartRole, name: &str, ty: Option<&TensorType>) -> InputRole 
         (InputRole::TokenIds, PartRole::FirstStep | PartRole::NextStep) => InputRole::DecoderTokenIds,
         (InputRole::Waveform, _) if ty.is_some_and(|ty| ty.shape.rank() == 3) => InputRole::Features,
         (InputRole::Image, _) if !ty.is_some_and(has_levels) => InputRole::Other,
+        (InputRole::Recording, _) if !ty.is_some_and(has_samples) => InputRole::Other,
         (role, _) => role,
     }
 }
@@ -64,6 +65,11 @@ fn input_role(part: PartRole, name: &str, ty: Option<&TensorType>) -> InputRole 
 /// Whether a tensor may be levels of pictures: u8 [rows, height, width, 3].
 fn has_levels(ty: &TensorType) -> bool {
     ty.dtype == DType::U8 && ty.shape.rank() == 4 && ty.shape[3] == Dim::constant(3)
+}
+
+/// Whether a tensor may be samples of recordings: f32 [rows, samples].
+fn has_samples(ty: &TensorType) -> bool {
+    ty.dtype == DType::F32 && ty.shape.rank() == 2
 }
 
 fn output_role(name: &str, ty: Option<&TensorType>) -> OutputRole {

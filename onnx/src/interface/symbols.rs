@@ -61,7 +61,7 @@ fn by_place<'a>(inputs: &[(InputRole, &'a TensorType)]) -> BTreeMap<&'a Symbol, 
             CacheKind::Encoder if axis + 2 == ty.shape.rank() => Some(SymbolRole::EncoderTokens),
             _ => None,
         },
-        (InputRole::Waveform, _) => Some(SymbolRole::Samples),
+        (InputRole::Recording | InputRole::RecordingMask | InputRole::Waveform, _) => Some(SymbolRole::Samples),
         (InputRole::Features, _) => Some(SymbolRole::Frames),
         (input, _) if ty.shape.rank() < 4 => match input.is_of_encoder() {
             true => Some(SymbolRole::EncoderTokens),

@@ -130,7 +130,7 @@ pub const HALVE: Pass = Pass {
               that underflows so much that its relative error exceeds four units of roundoff. (activations) Operators \
               of which an operand or a result was observed to exceed the limit. (choices) Operators that give the numbers of a choice of the \
               largest among at most 1024, from the last product on, such as the routers of experts: rounding would choose \
-              others. (asked) Operators that are to keep \
+              others. (processing) Operators that make features of recordings. (asked) Operators that are to keep \
               float32 by their names. Inputs and outputs of the graph stay float32 too, unless the recipe's `io` is half. Values that the \
               graph has in the other half type, such as the slopes of ALiBi, are computed in float32. Norms always \
               compute their statistics in float32, and attention always computes its softmax in float32. Each value is \

@@ -12,6 +12,7 @@ use super::rebuild::ElementTypes;
 use super::{HalfPrecision, Loss};
 use crate::QuantizedForm;
 use crate::legalize::reshaped;
+use crate::processing::is_processing;
 
 /// What operators compute in.
 #[derive(Debug, Default)]
@@ -121,9 +122,13 @@ pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, form: QuantizedForm
             ty = Computes::Single;
             kept.insert(id);
         }
+        let of_processing = || is_processing(graph, node).then_some(Reason::Processing);
         let of_choice = || choices.get(&id).map(|chosen| Reason::Choice(chosen.clone()));
         if ty == Computes::Half
-            && let Some(reason) = asked.or_else(|| evidence(graph, node, precision, &unfit, &facts)).or_else(of_choice)
+            && let Some(reason) = asked
+                .or_else(of_processing)
+                .or_else(|| evidence(graph, node, precision, &unfit, &facts))
+                .or_else(of_choice)
         {
             ty = Computes::Single;
             let overflows = match &reason {

@@ -67,6 +67,8 @@ pub(super) enum Reason {
     PassesThrough,
     /// It gives the numbers by which this is chosen.
     Choice(String),
+    /// It makes features of recordings.
+    Processing,
     /// It was asked for by this pattern.
     Asked(String),
 }
@@ -95,6 +97,7 @@ impl fmt::Display for Reason {
             Reason::OtherHalf(dtype) => write!(f, "the graph computes it in {dtype}, which is not the requested type"),
             Reason::PassesThrough => f.write_str("it passes through as it is"),
             Reason::Choice(chosen) => write!(f, "`{chosen}` is chosen by it"),
+            Reason::Processing => f.write_str("it makes features of recordings"),
             Reason::Asked(pattern) => write!(f, "asked for by `{pattern}`"),
         }
     }

@@ -10,6 +10,7 @@ use super::choices::choices;
 use super::losses::Loss;
 use super::reason::{Kept, Reason, asked};
 use super::{HalfPrecision, Halved};
+use crate::processing::is_processing;
 use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 
 /// Stores weights that were rounded to a half type in it.
@@ -42,7 +43,7 @@ pub const STORE_HALF: Pass = Pass {
 const MIN_ELEMENTS: usize = 256;
 
 /// Rounds the weights of a float32 graph to half precision, which leaves their type. Weights that overflow or underflow,
-/// those by which is chosen among few, and those that were asked for, stay as they are.
+/// those that make features of recordings, those by which is chosen among few, and those that were asked for, stay as they are.
 ///
 /// # Errors
 /// When a rounded weight does not take the place of the weight.
@@ -57,6 +58,11 @@ pub(super) fn round_weights(
         if let Some(reason) = asked(graph, node, precision, &mut matched) {
             node.op.visit_operands(&mut |operand| drop(asked_for.insert(operand, reason.clone())));
         }
+    }
+    for (_, node) in graph.nodes().filter(|(_, node)| is_processing(graph, node)) {
+        node.op.visit_operands(&mut |operand| {
+            asked_for.entry(operand).or_insert(Reason::Processing);
+        });
     }
     let choices = choices(graph);
     for (id, node) in graph.nodes() {

@@ -4,7 +4,7 @@ use super::mel::MelOptions;
 use super::{Edges, MelBank, MelScale, Spectra, Window};
 
 /// The least energy.
-const FLOOR: f64 = 1e-10;
+pub(crate) const FLOOR: f64 = 1e-10;
 
 /// Logarithms of mel energies, as `WhisperFeatureExtractor` of the transformers library computes them.
 #[derive(Clone)]
@@ -38,6 +38,10 @@ impl LogMel {
     #[must_use]
     pub fn bank(&self) -> &MelBank {
         &self.bank
+    }
+
+    pub(crate) fn spectra(&self) -> &Spectra {
+        &self.spectra
     }
 
     /// Samples that the features of a frame are computed from.

@@ -5,6 +5,7 @@ mod mel;
 mod spectra;
 mod window;
 
+pub(crate) use log_mel::FLOOR as LEAST_ENERGY;
 pub use log_mel::LogMel;
 pub use mel::{MelBank, MelOptions, MelScale};
 pub use spectra::{Edges, Spectra};

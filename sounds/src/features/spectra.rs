@@ -105,7 +105,7 @@ impl Spectra {
     /// A frame as the transform takes it; whether it has anything but zeros.
     fn frame(&self, samples: &[f32], frame: usize, input: &mut [f64]) -> bool {
         let length = self.window.len();
-        let margin = if self.edges == Edges::None { 0 } else { length / 2 };
+        let margin = self.margin();
         let start = frame * self.hop;
         let (frame, rest) = input.split_at_mut(length);
         rest.fill(0.0);
@@ -124,8 +124,14 @@ impl Spectra {
         if frame.iter().all(|sample| *sample == 0.0) {
             return false;
         }
+        self.shape(frame);
+        true
+    }
+
+    /// What is done to the samples of a frame before the transform.
+    fn shape(&self, frame: &mut [f64]) {
         if let Some(share) = self.preemphasis {
-            let mean = frame.iter().sum::<f64>() / length as f64;
+            let mean = frame.iter().sum::<f64>() / frame.len() as f64;
             let mut before = frame[0] - mean;
             for sample in frame.iter_mut() {
                 let own = *sample - mean;
@@ -136,7 +142,37 @@ impl Spectra {
         for (sample, window) in frame.iter_mut().zip(&self.window) {
             *sample *= window;
         }
-        true
+    }
+
+    /// Samples of a frame, and from one frame to the next.
+    pub(crate) fn lengths(&self) -> [usize; 2] {
+        [self.window.len(), self.hop]
+    }
+
+    /// The samples before the first one that the first frame has.
+    pub(crate) fn margin(&self) -> usize {
+        if self.edges == Edges::None { 0 } else { self.window.len() / 2 }
+    }
+
+    /// What the samples of a frame are multiplied by: for each frequency a row of the real part, and then for each one of the
+    /// imaginary part, [2 * frequencies, length].
+    pub(crate) fn matrix(&self) -> Vec<f64> {
+        let (length, bins) = (self.window.len(), self.plan.len() / 2 + 1);
+        let mut matrix = vec![0.0; 2 * bins * length];
+        let mut input = self.plan.make_input_vec();
+        let mut output = self.plan.make_output_vec();
+        for at in 0..length {
+            input.fill(0.0);
+            input[at] = 1.0;
+            self.shape(&mut input[..length]);
+            // It fails for buffers of other lengths only.
+            let _ = self.plan.process(&mut input, &mut output);
+            for (bin, value) in output.iter().enumerate() {
+                matrix[bin * length + at] = value.re;
+                matrix[(bins + bin) * length + at] = value.im;
+            }
+        }
+        matrix
     }
 
     /// The sample at a place of what has `margin` samples before the first one.

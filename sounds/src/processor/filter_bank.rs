@@ -11,7 +11,7 @@ const LENGTHS: [usize; 3] = [400, 160, 512];
 const PREEMPHASIS: f64 = 0.97;
 
 /// The least energy: the distance from 1 to the next float32.
-const FLOOR: f64 = f32::EPSILON as f64;
+pub(super) const FLOOR: f64 = f32::EPSILON as f64;
 
 /// The lowest frequency, in Hz.
 const LOWEST: f64 = 20.0;
@@ -45,6 +45,10 @@ impl FilterBank {
             by_width: false,
         });
         Ok(Self { spectra, bank, form })
+    }
+
+    pub(super) fn parts(&self) -> (&Spectra, &MelBank, Form) {
+        (&self.spectra, &self.bank, self.form)
     }
 
     pub(super) fn pads_to_longest(&self) -> bool {

@@ -2,12 +2,14 @@
 
 mod clap;
 mod filter_bank;
+mod in_graph;
 mod parakeet;
 mod settings;
 mod waveform;
 
 use std::path::Path;
 
+pub use in_graph::{BandForm, BandSteps, InGraph};
 pub use settings::FILES;
 
 use crate::features::LogMel;
@@ -44,6 +46,8 @@ enum Kind {
     Clap(Clap),
     /// Logarithms of mel energies, normalized by band.
     Parakeet(Parakeet),
+    /// The samples for a graph that processes them.
+    Samples(in_graph::Samples),
 }
 
 /// A recording as numbers, before it is put into a batch with others.
@@ -108,7 +112,7 @@ impl Processor {
     #[must_use]
     pub fn pads_to_longest(&self) -> bool {
         match &self.kind {
-            Kind::Waveform(_) | Kind::Parakeet(_) => true,
+            Kind::Waveform(_) | Kind::Parakeet(_) | Kind::Samples(_) => true,
             Kind::LogMel(..) | Kind::Clap(_) => false,
             Kind::FilterBank(bank) => bank.pads_to_longest(),
         }
@@ -126,7 +130,7 @@ impl Processor {
         match &self.kind {
             Kind::FilterBank(bank) => bank.place_samples(),
             Kind::Parakeet(parakeet) => Some(parakeet.hop()),
-            Kind::Waveform(_) | Kind::LogMel(..) | Kind::Clap(_) => None,
+            Kind::Waveform(_) | Kind::LogMel(..) | Kind::Clap(_) | Kind::Samples(_) => None,
         }
     }
 
@@ -136,6 +140,7 @@ impl Processor {
         match &self.kind {
             Kind::FilterBank(bank) => bank.fewest(),
             Kind::Parakeet(parakeet) => parakeet.fewest(),
+            Kind::Samples(samples) => samples.fewest(),
             Kind::Waveform(_) | Kind::LogMel(..) | Kind::Clap(_) => 1,
         }
     }
@@ -172,6 +177,7 @@ impl Processor {
         match &self.kind {
             Kind::LogMel(_, samples) => Some(samples + 1),
             Kind::FilterBank(bank) => bank.needed(),
+            Kind::Samples(samples) => samples.needed(),
             Kind::Waveform(_) | Kind::Clap(_) | Kind::Parakeet(_) => None,
         }
     }
@@ -190,6 +196,7 @@ impl Processor {
             Kind::FilterBank(bank) => bank.prepare(samples)?,
             Kind::Clap(clap) => clap.prepare(samples)?,
             Kind::Parakeet(parakeet) => parakeet.prepare(samples)?,
+            Kind::Samples(raw) => raw.prepare(samples)?,
         };
         prepared.seconds = samples.len() as f64 / f64::from(self.rate);
         Ok(prepared)
@@ -230,7 +237,7 @@ impl Processor {
         let longest = all.iter().map(|one| one.places).max().unwrap_or(0);
         let is_longer = all.iter().map(|one| one.is_longer).collect();
         let shape = match &self.kind {
-            Kind::Waveform(_) => vec![all.len(), longest],
+            Kind::Waveform(_) | Kind::Samples(_) => vec![all.len(), longest],
             Kind::LogMel(mel, _) => vec![all.len(), mel.bank().len(), longest],
             Kind::FilterBank(bank) => vec![all.len(), longest, bank.width()],
             Kind::Clap(clap) => vec![all.len(), clap.parts(), longest, clap.bands()],

@@ -3,7 +3,7 @@
 use super::Prepared;
 
 /// What is added to the variance.
-const EPSILON: f64 = 1e-7;
+pub(super) const EPSILON: f64 = 1e-7;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waveform {

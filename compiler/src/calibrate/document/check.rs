@@ -14,7 +14,7 @@ impl Calibration {
     /// When another model ran, another part of it, or one for another task, or when values have other names.
     pub fn check(&self, model: &SourceModel, what: LoadOptions) -> Result<()> {
         let again = "calibrate this model, by `planish calibrate` or with data";
-        let loaded = model.load(what)?.task;
+        let loaded = model.load(what.clone())?.task;
         let files = model.files(loaded)?;
         for source in &files {
             let own = described(source)?;

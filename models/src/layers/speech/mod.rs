@@ -10,14 +10,13 @@ pub(crate) mod settings;
 pub(crate) mod time;
 
 use planish_ir::ops::{Attention, BinaryKind, Concat, Real, Reduce, ReduceKind, Split, Unary, UnaryKind};
-use planish_ir::{Dim, InputRole, SymbolRole, ValueId};
+use planish_ir::{Dim, ValueId};
 
 use crate::architecture::Properties;
 use crate::checkpoint::config::Size;
 use crate::layers::activation::Activation;
 use crate::layers::builder::{BATCH, Builder, SEQUENCE};
-use crate::layers::relative;
-use crate::names;
+use crate::layers::{relative, sounds};
 use crate::{ModelError, Task};
 
 use conformer::Conformer;
@@ -66,11 +65,7 @@ pub(crate) fn build(b: &mut Builder<'_>, task: Task, family: Family) -> Result<P
 /// Adds the input of samples: f32[batch_size, sequence_length], to [batch_size, 1, sequence_length].
 pub(crate) fn waveform(b: &mut Builder<'_>) -> Result<ValueId, ModelError> {
     let [rows, samples] = [BATCH, SEQUENCE].map(Dim::symbol);
-    let x = b.floats(names::WAVEFORM.0, InputRole::Waveform, [rows.clone(), samples.clone()]);
-    // Optimum's name is that of tokens.
-    samples.symbols().for_each(|symbol| {
-        b.graph.interface.symbols.insert(symbol.clone(), SymbolRole::Samples);
-    });
+    let x = sounds::samples(b)?;
     b.reshape(x, [rows, Dim::constant(1), samples], "feature_extractor.channel")
 }
 

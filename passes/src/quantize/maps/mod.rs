@@ -14,6 +14,8 @@ use planish_ir::handle::Handle;
 use planish_ir::ops::{Binary, BinaryKind, Conv, Reshape, Transpose, Unary, UnaryKind};
 use planish_ir::{DType, Graph, Node, NodeId, Op, ValueId, Weight};
 
+use crate::processing::is_processing;
+
 pub(super) use apply::apply;
 pub(super) use loss::loss;
 pub(super) use planner::{named, planned, planned_weights};
@@ -110,13 +112,13 @@ pub fn feature_maps(graph: &Graph) -> Vec<ValueId> {
     Maps::of(graph, &|_| true).maps.into_iter().map(|map| map.value).collect()
 }
 
-/// A float32 convolution with a stored weight of one to three spatial axes, and a known number of channels.
+/// A float32 convolution of a model with a stored weight of one to three spatial axes, and a known number of channels.
 fn convolution<'a>(graph: &'a Graph, node: &'a Node) -> Option<&'a Conv> {
     let Op::Conv(conv) = &node.op else { return None };
     let weight = graph.weight(conv.weight).filter(|weight| (3..=5).contains(&weight.shape().len()))?;
     let is_plain = weight.dtype() == DType::F32 && weight.as_dequantized().is_none() && weight.as_codebook().is_none();
     let has_channels = graph.ty(conv.x).shape[1].as_constant().is_some();
-    (is_plain && has_channels && graph.weight(conv.x).is_none()).then_some(conv)
+    (is_plain && has_channels && !is_processing(graph, node) && graph.weight(conv.x).is_none()).then_some(conv)
 }
 
 /// The operand that an operator gives the elements of, some of them or in another order.
