@@ -13,7 +13,7 @@ use planish_eval::Tensor;
 
 use super::arrays::Arrays;
 use super::checks::{check_masks, check_types};
-use super::pictures::{Pictures, Read};
+use super::media::{Pictures, Read};
 use super::pieces::{Document, Piece};
 use super::texts::{Label, Text, Texts};
 use super::tokens::{Encoded, Tokens};

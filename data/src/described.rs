@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use planish_artifact::files::digest;
 use planish_artifact::manifest::File;
 
-use super::pictures::PictureFiles;
+use super::media::PictureFiles;
 use super::tensors;
 
 /// The name, the size and the digest of a data set: of a folder those of its files of tensors or pictures together, whose names and digests

@@ -11,8 +11,8 @@ pub mod chunks;
 mod compared;
 mod described;
 pub mod inputs;
+mod media;
 mod npy;
-mod pictures;
 mod pieces;
 pub mod sentence;
 mod tensors;
@@ -40,8 +40,8 @@ pub use batches::Shard;
 pub use batches::{Batch, Batches, RowInfo};
 pub use compared::ComparedTexts;
 pub use described::described;
-use pictures::{MediaInputs, Medium, PictureFiles, PictureSource, Pictures, no_texts};
-pub use pictures::{NamedInputs, PictureInputs, SoundInputs, media_inputs};
+use media::{MediaInputs, Medium, PictureFiles, PictureSource, Pictures, no_texts};
+pub use media::{NamedInputs, PictureInputs, SoundInputs, media_inputs};
 pub use pieces::Span;
 pub use planish_pictures::{
     FILES as PICTURE_SETTINGS, Filter, InGraph, Processor, ResizedTo, fit as fit_pictures, is_picture,
@@ -283,7 +283,7 @@ impl Dataset {
                  in a column), .npz or .safetensors (tensors by the names of inputs), a picture or a recording ({}), or a folder of \
                  tensors, pictures or recordings",
                 path.display(),
-                pictures::endings().join(", ")
+                media::endings().join(", ")
             ),
         };
         Ok(Self { path: path.to_owned(), split, content })

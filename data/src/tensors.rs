@@ -11,7 +11,7 @@ use zip::ZipArchive;
 
 use super::npy::{self, Rows};
 use crate::inputs::tensor_file;
-use crate::pictures::endings;
+use crate::media::endings;
 
 /// The most bytes of samples that are read into memory.
 const MOST_BYTES: u64 = 4 << 30;

@@ -12,7 +12,7 @@ use planish_artifact::manifest::Input;
 use planish_eval::Tensor;
 use serde_json::Value;
 
-use super::pictures::{Medium, no_texts};
+use super::media::{Medium, no_texts};
 use super::pieces::Span;
 use super::texts::Text;
 use super::tokenizer::TextTokenizer;

@@ -7,7 +7,7 @@ use planish_artifact::chain::Chain;
 use rayon::ThreadPoolBuilder;
 
 use super::{Chunk, ChunkOptions, ReadPicture, ReadSample, SampleBatch};
-use crate::pictures::{MediaInputs, Medium, PictureFiles, PictureSource, Pictures, Prepared, Read};
+use crate::media::{MediaInputs, Medium, PictureFiles, PictureSource, Pictures, Prepared, Read};
 use crate::texts::TextFile;
 use crate::{DataOptions, fixed_batch};
 

@@ -2,9 +2,10 @@
 
 mod dataset;
 mod files;
-mod inputs;
 mod medium;
-mod sounds;
+mod pictures;
+mod port;
+mod recordings;
 
 use std::path::Path;
 
@@ -21,9 +22,9 @@ use super::texts::{Label, Text, Texts};
 use super::{DataOptions, OptionNames};
 pub(crate) use dataset::no_texts;
 pub(crate) use files::{PictureFile, PictureFiles};
-pub use inputs::PictureInputs;
 pub(crate) use medium::{MediaInputs, Medium, Prepared, endings};
-pub use sounds::SoundInputs;
+pub use pictures::PictureInputs;
+pub use recordings::SoundInputs;
 
 /// A picture or a recording that is to be read.
 pub(crate) struct Named {

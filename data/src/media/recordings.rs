@@ -13,7 +13,7 @@ use crate::inputs::Sampling;
 use crate::listed;
 use crate::tokenizer::ctc::fewest_samples;
 
-use super::inputs::Port;
+use super::port::Port;
 
 /// What makes inputs of recordings.
 pub struct SoundInputs {

@@ -12,6 +12,8 @@ use planish_pictures::{FILES, Grid, Picture, Pixels, Prepared, Processor};
 use crate::inputs::Sampling;
 use crate::listed;
 
+use super::port::Port;
+
 /// What makes inputs of pictures.
 pub struct PictureInputs {
     processor: Processor,
@@ -21,25 +23,6 @@ pub struct PictureInputs {
     mask: Option<Port>,
     /// Rows and columns of patches.
     grid: Option<Port>,
-}
-
-/// An input of a model.
-pub(super) struct Port {
-    pub(super) name: String,
-    pub(super) dtype: DType,
-    pub(super) input: Input,
-}
-
-impl Port {
-    /// The input of a role, if the model has one.
-    ///
-    /// # Errors
-    /// When its type is not known.
-    pub(super) fn find(wanted: &[(Cow<'_, str>, &Input)], role: InputRole) -> Result<Option<Self>> {
-        let Some((name, input)) = wanted.iter().find(|(_, input)| input.role == role) else { return Ok(None) };
-        let Some(dtype) = input.value.dtype() else { bail!("the input `{name}` is {}", input.value.ty) };
-        Ok(Some(Self { name: name.clone().into_owned(), dtype, input: (*input).clone() }))
-    }
 }
 
 impl PictureInputs {
