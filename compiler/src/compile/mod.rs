@@ -1,36 +1,33 @@
 //! Compiling a model: checkpoint -> graph -> passes -> files -> artifact.
 
 mod check;
+mod compiled;
 mod coverage;
 mod describe;
 mod finite;
 mod keep;
 mod larger;
 mod links;
+mod lowered;
 mod options;
 mod write;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use planish_artifact::Artifact;
 use planish_artifact::backend::Backend;
-use planish_artifact::coverage::{Coverage, Extent};
+use planish_artifact::coverage::Extent;
 use planish_artifact::draft::Draft;
 use planish_artifact::files::relative_path;
-use planish_artifact::manifest::{File, Manifest, PaddedVocabulary, PartManifest, SourceManifest};
+use planish_artifact::manifest::{File, Manifest, PartManifest, SourceManifest};
 use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::ExpertsName;
-use planish_ir::{Dim, Graph, Output, OutputRole, PartRole};
-use planish_models::{LoadOptions, Loaded};
-use planish_passes::legalize::LOWER_EXPERTS;
-use planish_passes::quantize::{Bits, Quantization, WeightQuantization, release_codes};
-use planish_passes::raise::{Explanation, explain, raised};
-use planish_passes::{
-    BlockInputs, Half, LAST_LOGITS, Logits, Note, Options, Pipeline, Stage, fuse, last_notes, precision,
-};
+use planish_ir::{Graph, PartRole};
+use planish_models::LoadOptions;
+use planish_passes::quantize::{Bits, release_codes};
+use planish_passes::raise::{explain, raised};
+use planish_passes::{BlockInputs, Half, Logits, Note, Options, Pipeline, fuse, last_notes};
 
 use crate::engine::{PROFILES, Profiles};
 use crate::packages;
@@ -38,8 +35,10 @@ use crate::quantize::{Quantizations, QuantizeOptions, QuantizeProgress, WeightOp
 use crate::source::{SourceModel, pictures};
 
 pub use check::output as check_output;
+pub use compiled::Compiled;
 pub use describe::{computed_precision, interface, parameters, value_info};
 pub use finite::first_not_finite;
+pub use lowered::{Lowered, LoweredPart};
 pub use options::CompileOptions;
 
 /// Receives events while a model is compiled.
@@ -58,116 +57,6 @@ pub trait Observer: Sync {
     fn written(&self, bytes: u64);
     /// Everything was written.
     fn end_writing(&self);
-}
-
-/// A model after passes.
-pub struct Lowered {
-    /// The model before any pass.
-    pub source: Loaded,
-    /// Its parts after the passes, in their order.
-    pub parts: Vec<LoweredPart>,
-}
-
-/// A part of a model after passes.
-pub struct LoweredPart {
-    /// The name of its file, without `.onnx`.
-    pub name: &'static str,
-    /// The graph after the passes.
-    pub graph: Graph,
-    /// The passes that ran, in order.
-    pub stages: Vec<Stage>,
-    /// How many of each operator that raising finds the graph had when it was raised.
-    pub raised: BTreeMap<&'static str, usize>,
-    /// What raising found; absent without `explain_fusion`.
-    pub explanation: Option<Explanation>,
-    /// The report on half precision; absent in float32.
-    pub precision: Option<precision::HalfReport>,
-    /// How its linear layers are quantized; absent where they are not.
-    pub quantization: Option<Arc<Quantization>>,
-    /// How its weights alone are quantized; absent where they are not.
-    pub weight_quantization: Option<Arc<WeightQuantization>>,
-    /// How much of its weights are codes; absent where nothing was to be quantized.
-    pub coverage: Option<Coverage>,
-    /// How many weights that were codes were to be quantized anew.
-    pub released: usize,
-    /// For each exception of what is quantized, whether it names something of the part.
-    pub matched: Vec<bool>,
-    /// The vocabulary and what it was padded to, where that was asked for.
-    pub vocabulary: Option<PaddedVocabulary>,
-}
-
-impl LoweredPart {
-    /// Whether the logits of all tokens but the last are left out: by the pass, or in the source.
-    pub(crate) fn has_last_logits(&self) -> bool {
-        let one = Dim::constant(1);
-        let reads_one = self.graph.inputs().iter().any(|&input| {
-            self.graph.interface.input(&self.graph.value(input).name).is_token_ids()
-                && self.graph.ty(input).shape.get(1) == Some(&one)
-        });
-        let gives_one = |output: &Output| {
-            self.graph.interface.output(&output.name) == OutputRole::Logits
-                && matches!(&self.graph.ty(output.value).shape[..], [_, tokens, _] if *tokens == one)
-        };
-        self.stages.iter().any(|stage| stage.pass == LAST_LOGITS.name && stage.changed > 0)
-            || !reads_one && self.graph.outputs().iter().any(gives_one)
-    }
-
-    /// Whether it had mixtures of experts that were lowered.
-    fn has_experts(&self) -> bool {
-        self.stages.iter().any(|stage| stage.pass == LOWER_EXPERTS.name && stage.changed > 0)
-    }
-
-    /// Whether its attention appends to a cache in place.
-    fn appends_in_place(&self) -> bool {
-        self.graph.nodes().any(|(_, node)| check::is_appended(&node.op, None))
-    }
-}
-
-/// A compiled model that is not in its place yet.
-pub struct Compiled {
-    /// The folder in the making.
-    pub draft: Draft,
-    /// The artifact in that folder; its manifest is not written yet.
-    pub artifact: Artifact,
-    /// The model before any pass: the reference of verification.
-    pub source: Loaded,
-    /// The profiles of its engines, if its target has engines.
-    pub profiles: Option<Profiles>,
-    /// How its parts are quantized; empty where they are not.
-    pub quantizations: Quantizations,
-    /// What raising found, by part; empty without `explain_fusion`.
-    pub explanations: Vec<(&'static str, Explanation)>,
-}
-
-impl Compiled {
-    /// How much of the weights of all parts are codes; absent where nothing was to be quantized.
-    #[must_use]
-    pub fn coverage(&self) -> Option<Coverage> {
-        let parts: Vec<&Coverage> =
-            self.artifact.manifest.parts.iter().filter_map(|part| part.coverage.as_ref()).collect();
-        (!parts.is_empty()).then(|| Coverage::of_all(parts))
-    }
-
-    /// Gives it another place beside the one that it was to take.
-    ///
-    /// # Errors
-    /// When the artifact cannot be there.
-    pub fn rename(&mut self, model: &SourceModel, folder: &Path) -> Result<()> {
-        self.draft.rename(folder)?;
-        let target = self.draft.resolved_target();
-        self.artifact.manifest.source.path = relative_path(target, &model.path());
-        self.artifact.manifest.source.adapters = describe::adapters(target, model);
-        Ok(())
-    }
-
-    /// Writes the manifest and puts the artifact in its place.
-    ///
-    /// # Errors
-    /// When that is impossible.
-    pub fn publish(self) -> Result<PathBuf> {
-        self.artifact.manifest.write(self.draft.folder())?;
-        self.draft.publish()
-    }
 }
 
 /// The folder that an artifact goes to unless told otherwise: `NAME-TARGET`, the precision where it is not

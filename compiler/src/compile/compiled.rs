@@ -1,0 +1,63 @@
+//! Models that are compiled, and not in their places yet.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use planish_artifact::Artifact;
+use planish_artifact::coverage::Coverage;
+use planish_artifact::draft::Draft;
+use planish_artifact::files::relative_path;
+use planish_models::Loaded;
+use planish_passes::raise::Explanation;
+
+use super::describe;
+use crate::engine::Profiles;
+use crate::quantize::Quantizations;
+use crate::source::SourceModel;
+
+/// A compiled model that is not in its place yet.
+pub struct Compiled {
+    /// The folder in the making.
+    pub draft: Draft,
+    /// The artifact in that folder; its manifest is not written yet.
+    pub artifact: Artifact,
+    /// The model before any pass: the reference of verification.
+    pub source: Loaded,
+    /// The profiles of its engines, if its target has engines.
+    pub profiles: Option<Profiles>,
+    /// How its parts are quantized; empty where they are not.
+    pub quantizations: Quantizations,
+    /// What raising found, by part; empty without `explain_fusion`.
+    pub explanations: Vec<(&'static str, Explanation)>,
+}
+
+impl Compiled {
+    /// How much of the weights of all parts are codes; absent where nothing was to be quantized.
+    #[must_use]
+    pub fn coverage(&self) -> Option<Coverage> {
+        let parts: Vec<&Coverage> =
+            self.artifact.manifest.parts.iter().filter_map(|part| part.coverage.as_ref()).collect();
+        (!parts.is_empty()).then(|| Coverage::of_all(parts))
+    }
+
+    /// Gives it another place beside the one that it was to take.
+    ///
+    /// # Errors
+    /// When the artifact cannot be there.
+    pub fn rename(&mut self, model: &SourceModel, folder: &Path) -> Result<()> {
+        self.draft.rename(folder)?;
+        let target = self.draft.resolved_target();
+        self.artifact.manifest.source.path = relative_path(target, &model.path());
+        self.artifact.manifest.source.adapters = describe::adapters(target, model);
+        Ok(())
+    }
+
+    /// Writes the manifest and puts the artifact in its place.
+    ///
+    /// # Errors
+    /// When that is impossible.
+    pub fn publish(self) -> Result<PathBuf> {
+        self.artifact.manifest.write(self.draft.folder())?;
+        self.draft.publish()
+    }
+}
