@@ -1,6 +1,8 @@
 //! `planish.json`: the source, the options and the verification of an artifact. No member depends on the time, and
 //! of where only the way from the artifact to its source, so that the same input in the same places gives the same bytes.
 
+mod source;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -10,7 +12,6 @@ use anyhow::{Context, Result, bail};
 use planish_files::Kind;
 use planish_ir::{InputRole, OutputRole, PartRole, Symbol, SymbolRole};
 use planish_models::{LengthDependence, LoadOptions, Pooling, Task};
-use planish_onnx::ImportOptions;
 use planish_passes::Logits;
 use planish_passes::precision::PartPrecision;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,8 @@ use crate::value::ValueInfo;
 use crate::verification::{LogitsForm, Report};
 use crate::{MANIFEST, text};
 use planish_passes::quantize::{Plan, WeightPlan};
+
+pub use source::{AdapterManifest, ArtifactHistory, SourceManifest};
 
 /// The version of this format. docs/manifest.md describes it.
 const SCHEMA: u32 = 5;
@@ -190,74 +193,6 @@ impl PartManifest {
     #[must_use]
     pub fn logits_form(&self) -> LogitsForm {
         LogitsForm { padded: self.padded_logits().cloned(), last: self.last_logits }
-    }
-}
-
-/// An adapter of low rank that was added to the source.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AdapterManifest {
-    /// The relative path from the artifact's folder to the adapter's; absent if the path is not UTF-8 text.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub path: Option<String>,
-    /// What its change of weights was multiplied by.
-    pub weight: f64,
-}
-
-/// The source of the artifact.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SourceManifest {
-    /// The checkpoint's name.
-    pub name: String,
-    /// The relative path from the artifact's folder to the model; absent if the path is not UTF-8 text.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub path: Option<String>,
-    /// The files that decide what the model is.
-    pub files: Vec<File>,
-    /// The options that took a part of an ONNX graph; absent for the whole graph.
-    #[serde(skip_serializing_if = "ImportOptions::is_empty", default)]
-    pub import: ImportOptions,
-    /// The adapters that were added to its weights, in this order.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub adapters: Vec<AdapterManifest>,
-    /// How the artifact was made that is the source; absent for another source.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub artifact: Option<Box<ArtifactHistory>>,
-}
-
-/// How an artifact was made that another one was compiled from: what its manifest says.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ArtifactHistory {
-    /// The tool and its version.
-    pub producer: String,
-    /// The source of that artifact, which may be an artifact itself.
-    pub source: SourceManifest,
-    /// The name of the target that it was compiled for.
-    pub target: String,
-    /// The ONNX opset.
-    pub opset: u32,
-    /// The type that its weights were stored in.
-    pub precision: PrecisionName,
-    /// The data that its activations were measured on; absent without calibration.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub calibration: Option<CalibratedOn>,
-    /// The passes that ran on each part, by the names of the parts.
-    pub passes: BTreeMap<String, Vec<AppliedPass>>,
-}
-
-impl ArtifactHistory {
-    /// That of an artifact.
-    #[must_use]
-    pub fn of(manifest: &Manifest) -> Self {
-        let passes = manifest.parts.iter().map(|part| (part.name.clone(), part.passes.clone())).collect();
-        Self {
-            producer: manifest.producer.clone(),
-            source: manifest.source.clone(),
-            target: manifest.target.clone(),
-            opset: manifest.opset,
-            precision: manifest.precision,
-            calibration: manifest.calibration.clone(),
-            passes,
-        }
     }
 }
 

@@ -1,0 +1,77 @@
+//! What an artifact was made from.
+
+use std::collections::BTreeMap;
+
+use planish_onnx::ImportOptions;
+use serde::{Deserialize, Serialize};
+
+use super::{AppliedPass, CalibratedOn, File, Manifest};
+use crate::precision::PrecisionName;
+
+/// An adapter of low rank that was added to the source.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AdapterManifest {
+    /// The relative path from the artifact's folder to the adapter's; absent if the path is not UTF-8 text.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub path: Option<String>,
+    /// What its change of weights was multiplied by.
+    pub weight: f64,
+}
+
+/// The source of the artifact.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SourceManifest {
+    /// The checkpoint's name.
+    pub name: String,
+    /// The relative path from the artifact's folder to the model; absent if the path is not UTF-8 text.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub path: Option<String>,
+    /// The files that decide what the model is.
+    pub files: Vec<File>,
+    /// The options that took a part of an ONNX graph; absent for the whole graph.
+    #[serde(skip_serializing_if = "ImportOptions::is_empty", default)]
+    pub import: ImportOptions,
+    /// The adapters that were added to its weights, in this order.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub adapters: Vec<AdapterManifest>,
+    /// How the artifact was made that is the source; absent for another source.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub artifact: Option<Box<ArtifactHistory>>,
+}
+
+/// How an artifact was made that another one was compiled from: what its manifest says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ArtifactHistory {
+    /// The tool and its version.
+    pub producer: String,
+    /// The source of that artifact, which may be an artifact itself.
+    pub source: SourceManifest,
+    /// The name of the target that it was compiled for.
+    pub target: String,
+    /// The ONNX opset.
+    pub opset: u32,
+    /// The type that its weights were stored in.
+    pub precision: PrecisionName,
+    /// The data that its activations were measured on; absent without calibration.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub calibration: Option<CalibratedOn>,
+    /// The passes that ran on each part, by the names of the parts.
+    pub passes: BTreeMap<String, Vec<AppliedPass>>,
+}
+
+impl ArtifactHistory {
+    /// That of an artifact.
+    #[must_use]
+    pub fn of(manifest: &Manifest) -> Self {
+        let passes = manifest.parts.iter().map(|part| (part.name.clone(), part.passes.clone())).collect();
+        Self {
+            producer: manifest.producer.clone(),
+            source: manifest.source.clone(),
+            target: manifest.target.clone(),
+            opset: manifest.opset,
+            precision: manifest.precision,
+            calibration: manifest.calibration.clone(),
+            passes,
+        }
+    }
+}
