@@ -1,12 +1,13 @@
 //! Hands out the tensors of a checkpoint by the names of the architecture's modules, and keeps a
 //! record of which were used.
 
+mod adapters;
 mod beside;
+mod copies;
 mod part;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::io;
 use std::sync::Arc;
 
 use planish_ir::weight::StoredRange;
@@ -15,14 +16,10 @@ use planish_ir::{DType, Origin, Weight, WeightSource};
 use crate::checkpoint::config::Size;
 use crate::checkpoint::quantized::{Dequantized, Layer, Quantization};
 use crate::checkpoint::{CONFIG, multimodal};
-use crate::load::some_of;
 use crate::{Architecture, Checkpoint, ModelError};
 
 /// How many names a message about a missing tensor offers.
 const SUGGESTIONS: usize = 3;
-
-/// Bytes compared at once.
-const COMPARE_BYTES: usize = 1 << 20;
 
 pub(crate) struct Tensors<'a> {
     checkpoint: &'a Checkpoint,
@@ -207,51 +204,6 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    /// A weight with what adapters add to it, by its name as stored.
-    fn adapt(&mut self, name: &str, weight: Weight) -> Result<Weight, ModelError> {
-        let Some(module) = name.strip_suffix(".weight") else { return Ok(weight) };
-        let bare = |module: &str| {
-            let without = self.bases.iter().find_map(|base| module.strip_prefix(base.as_str()));
-            without.unwrap_or(module).to_owned()
-        };
-        let wanted = [bare(module), bare(&self.renamed(module))];
-        let mut sum = weight;
-        let mut found = Vec::new();
-        for (at, adapter) in self.checkpoint.adapters().iter().enumerate() {
-            for own in adapter.modules().filter(|own| wanted.contains(&bare(own))) {
-                if let Some(changed) = adapter.apply(own, &sum) {
-                    sum = changed?;
-                    found.push((at, own.to_owned()));
-                }
-            }
-        }
-        if !found.is_empty() && (self.checkpoint.gguf().is_some() || self.quantized_module(name).is_some()) {
-            self.lost_codes.push((name.to_owned(), "an adapter is added to it"));
-        }
-        self.adapted.extend(found);
-        Ok(sum)
-    }
-
-    /// Refuses adapters with modules and tensors that are not taken.
-    pub(crate) fn check_adapters(&self) -> Result<(), ModelError> {
-        let is_lost = |name: &&str| self.checkpoint.is_replaced(name) && !self.used.contains(*name);
-        let lost = self.checkpoint.tensor_names().find(is_lost);
-        if let Some((name, (file, _))) = lost.and_then(|name| Some((name, self.checkpoint.tensor(name)?))) {
-            let message = "the adapter replaces this tensor, but the graph does not have it".to_owned();
-            return Err(ModelError::Tensor { name: name.to_owned(), path: file.path().to_owned(), message });
-        }
-        for (at, adapter) in self.checkpoint.adapters().iter().enumerate() {
-            let lost: Vec<&str> =
-                adapter.modules().filter(|module| !self.adapted.contains(&(at, (*module).to_owned()))).collect();
-            if !lost.is_empty() {
-                let message =
-                    format!("the adapter changes {}, but the graph has no separate weight for it", some_of(&lost));
-                return Err(adapter.error(&message));
-            }
-        }
-        Ok(())
-    }
-
     fn take_stored(&mut self, names: &[&str], shape: &[Size]) -> Result<(Weight, Origin), ModelError> {
         let Some(name) = names.iter().find_map(|name| self.find(name)) else {
             let parts = names.iter().find_map(|name| self.parts(name));
@@ -335,29 +287,6 @@ impl<'a> Tensors<'a> {
         Ok((weight, origin))
     }
 
-    /// Whether `copy` is stored and holds other bytes than `original`. Both count as used.
-    pub(crate) fn differs(&mut self, original: &str, copy: &str) -> Result<bool, ModelError> {
-        let (Some(original), Some(copy)) = (self.find(original), self.find(copy)) else { return Ok(false) };
-        let equal = match (self.checkpoint.tensor(&original), self.checkpoint.tensor(&copy)) {
-            (Some((file_a, a)), Some((file_b, b))) if a.dtype == b.dtype && a.shape == b.shape => {
-                same_bytes((file_a, a.offset), (file_b, b.offset), a.bytes)
-                    .map_err(|source| ModelError::Read { path: file_b.path().to_owned(), source })?
-            }
-            _ => false,
-        };
-        self.used.extend([original, copy]);
-        Ok(!equal)
-    }
-
-    /// An error about `copy`, which should be the same as `original`.
-    pub(crate) fn contradiction(&self, copy: &str, original: &str, advice: &str) -> ModelError {
-        let stored = |name: &str| self.find(name).unwrap_or_else(|| name.to_owned());
-        let name = stored(copy);
-        let path = self.checkpoint.tensor(&name).map_or(self.checkpoint.weights_path(), |(file, _)| file.path());
-        let message = format!("it differs from `{}`, which should be the same: {advice}", stored(original));
-        ModelError::Tensor { path: path.to_owned(), name, message }
-    }
-
     /// An error about a module of a sentence model, by its folder; the empty one is that of the model.
     pub(crate) fn of_module(&self, module: &str, message: String) -> ModelError {
         let path = match module {
@@ -436,21 +365,4 @@ fn similarity(a: &str, b: &str) -> usize {
     let head = a.split('.').zip(b.split('.')).take_while(same).count();
     let tail = a.rsplit('.').zip(b.rsplit('.')).take_while(same).count();
     head + tail
-}
-
-type Place<'a> = (&'a Arc<crate::WeightFile>, u64);
-
-fn same_bytes(a: Place<'_>, b: Place<'_>, bytes: u64) -> io::Result<bool> {
-    let (mut x, mut y) = (vec![0; COMPARE_BYTES], vec![0; COMPARE_BYTES]);
-    let mut done = 0;
-    while done < bytes {
-        let length = usize::try_from(bytes - done).map_or(COMPARE_BYTES, |left| left.min(COMPARE_BYTES));
-        a.0.read_at(a.1 + done, &mut x[..length])?;
-        b.0.read_at(b.1 + done, &mut y[..length])?;
-        if x[..length] != y[..length] {
-            return Ok(false);
-        }
-        done += length as u64;
-    }
-    Ok(true)
 }
