@@ -324,12 +324,9 @@ pub(crate) fn group_norm(
         return Err(b.config.error(format!("{channels} channels are not those of {groups} groups of a norm")));
     };
     let count = Size::derived(groups, "the groups of a norm");
-    let in_groups = b.reshape(x, [batch.clone(), dim(count), places.clone()], &at("groups"))?;
+    let in_groups = b.reshape(x, [batch.clone(), dim(count), places], &at("groups"))?;
     let (one, zero) = (b.ones(&at("one"), count), b.zeros(&at("zero"), count));
-    let shape = Shape::new([batch.clone(), dim(count), places]);
-    let settings = [("epsilon", Setting::Float(Real(GROUP_NORM_EPS)))];
-    let normal =
-        foreign(b, "InstanceNormalization", vec![Some(in_groups), Some(one), Some(zero)], &settings, shape, module)?;
+    let normal = instance_norm(b, [in_groups, one, zero], module)?;
     let normal = b.reshape(normal, [batch, dim(channels), height, width], &at("map"))?;
     let mut vector = |name: &str| -> Result<ValueId, ModelError> {
         let weight = b.weight(&[&at(name)], &[channels])?;
@@ -338,6 +335,19 @@ pub(crate) fn group_norm(
     let (weight, bias) = (vector("weight")?, vector("bias")?);
     let scaled = b.binary(BinaryKind::Mul, [normal, weight], &at("mul"))?;
     b.add(scaled, bias, &at("add"))
+}
+
+/// Channels of [batch_size, channels, ..], each with a mean of 0 and a variance of 1, times a factor and plus a shift of its own: what
+/// `torch.nn.GroupNorm` of as many groups as channels computes.
+pub(crate) fn instance_norm(
+    b: &mut Builder<'_>,
+    [x, factors, shifts]: [ValueId; 3],
+    module: &str,
+) -> Result<ValueId, ModelError> {
+    let shape = b.graph.ty(x).shape.clone();
+    let settings = [("epsilon", Setting::Float(Real(GROUP_NORM_EPS)))];
+    let inputs = vec![Some(x), Some(factors), Some(shifts)];
+    foreign(b, "InstanceNormalization", inputs, &settings, shape, module)
 }
 
 /// The mean of each channel: [batch_size, channels], or with `keep` [batch_size, channels, 1, 1].

@@ -1,14 +1,12 @@
 //! Convolutions over time: [batch_size, channels, frames].
 
-use planish_ir::ops::{Conv, Foreign, InnerOperators, Real, Results, Setting, Settings, Text};
-use planish_ir::{DType, Dim, Shape, TensorType, Type, ValueId, Weight};
+use planish_ir::ops::Conv;
+use planish_ir::{Dim, Shape, ValueId, Weight};
 
 use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::Builder;
-
-/// What `torch.nn.GroupNorm` adds to the variance.
-const GROUP_NORM_EPS: f64 = 1e-5;
+use crate::layers::convolution;
 
 /// A window that moves over time.
 #[derive(Clone, Copy)]
@@ -121,18 +119,7 @@ pub(crate) fn norm_over_time(
 ) -> Result<ValueId, ModelError> {
     let mut vector = |name: &str| b.weight(&[&format!("{module}.{name}")], &[channels]);
     let (weight, bias) = (vector("weight")?, vector("bias")?);
-    let foreign = Foreign {
-        inputs: vec![Some(x), Some(weight), Some(bias)],
-        captured: Vec::new(),
-        domain: Text(Foreign::STANDARD.to_owned()),
-        op: Text("InstanceNormalization".to_owned()),
-        version: 13,
-        settings: Settings([("epsilon".to_owned(), Setting::Float(Real(GROUP_NORM_EPS)))].into_iter().collect()),
-        captures: Vec::new(),
-        inner: InnerOperators::default(),
-        results: Results(vec![Some(Type::Tensor(TensorType::new(DType::F32, b.graph.ty(x).shape.clone())))]),
-    };
-    b.emit(foreign, module)
+    convolution::instance_norm(b, [x, weight, bias], module)
 }
 
 /// Channels and frames in the other order: [batch_size, a, b] to [batch_size, b, a].
