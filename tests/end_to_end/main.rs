@@ -73,6 +73,7 @@ mod near_patterns;
 mod not_finite;
 mod onnx_sources;
 mod output_folder;
+mod overflow;
 mod padded_vocabulary;
 mod padding;
 mod parts;
