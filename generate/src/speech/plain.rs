@@ -35,7 +35,8 @@ const TOKENS_PER_SECOND: f64 = 6.5;
 
 /// Whether an artifact has an encoder of samples and a decoder. A graph that processes recordings takes samples of any model.
 pub(super) fn is_plain(artifact: &Artifact) -> bool {
-    let is_of_samples = || Processor::open(&artifact.folder).is_ok_and(|own| own.is_some_and(|own| own.gives_waveforms()));
+    let is_of_samples =
+        || Processor::open(&artifact.folder).is_ok_and(|own| own.is_some_and(|own| own.gives_waveforms()));
     let reads_samples = |part: &PartManifest| {
         part.input_of(InputRole::Waveform).is_some() || part.input_of(InputRole::Recording).is_some() && is_of_samples()
     };

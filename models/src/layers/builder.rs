@@ -205,6 +205,18 @@ impl<'a> Builder<'a> {
         Ok(value)
     }
 
+    /// The weight of a module, [out, ..], and its bias, `[out]`, where it has one.
+    pub(crate) fn weight_and_bias(
+        &mut self,
+        module: &str,
+        shape: &[Size],
+        bias: bool,
+    ) -> Result<(ValueId, Option<ValueId>), ModelError> {
+        let weight = self.weight(&[&format!("{module}.weight")], shape)?;
+        let bias = if bias { Some(self.weight(&[&format!("{module}.bias")], &shape[..1])?) } else { None };
+        Ok((weight, bias))
+    }
+
     /// A weight of indices: i64.
     pub(crate) fn indices(&mut self, name: &str, shape: &[Size]) -> Result<ValueId, ModelError> {
         let (weight, origin) = self.tensors.take_indices(name, shape)?;
@@ -286,8 +298,7 @@ impl<'a> Builder<'a> {
         [out, inner]: [Size; 2],
         bias: bool,
     ) -> Result<ValueId, ModelError> {
-        let weight = self.weight(&[&format!("{module}.weight")], &[out, inner])?;
-        let bias = if bias { Some(self.weight(&[&format!("{module}.bias")], &[out])?) } else { None };
+        let (weight, bias) = self.weight_and_bias(module, &[out, inner], bias)?;
         self.emit(Linear::new(x, weight, bias), module)
     }
 

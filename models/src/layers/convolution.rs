@@ -135,8 +135,7 @@ pub(crate) fn conv(
     window: Window,
     bias: bool,
 ) -> Result<ValueId, ModelError> {
-    let weight = b.weight(&[&format!("{module}.weight")], &filters(channels, window, 1))?;
-    let bias = if bias { Some(b.weight(&[&format!("{module}.bias")], &[channels[0]])?) } else { None };
+    let (weight, bias) = b.weight_and_bias(module, &filters(channels, window, 1), bias)?;
     emit(b, x, [Some(weight), bias], window, 1, module)
 }
 

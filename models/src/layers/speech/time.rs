@@ -79,8 +79,7 @@ pub(crate) fn conv(
     bias: bool,
     frames: &str,
 ) -> Result<ValueId, ModelError> {
-    let weight = b.weight(&[&format!("{module}.weight")], &window.filters(channels))?;
-    let bias = if bias { Some(b.weight(&[&format!("{module}.bias")], &[channels[0]])?) } else { None };
+    let (weight, bias) = b.weight_and_bias(module, &window.filters(channels), bias)?;
     emit(b, x, [Some(weight), bias], window, frames, module)
 }
 
