@@ -118,17 +118,13 @@ pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, form: QuantizedForm
         let fact = Fact { source, wide: by_itself || goes_on, unbounded: false };
         node.outputs.iter().for_each(|output| facts[output.index()] = fact);
         let asked = asked(graph, node, precision, &mut plan.matched);
-        if is_quantized(graph, &node.op, form) {
+        if is_quantized(graph, &node.op, form) || is_processing(graph, node) {
             ty = Computes::Single;
             kept.insert(id);
         }
-        let of_processing = || is_processing(graph, node).then_some(Reason::Processing);
         let of_choice = || choices.get(&id).map(|chosen| Reason::Choice(chosen.clone()));
         if ty == Computes::Half
-            && let Some(reason) = asked
-                .or_else(of_processing)
-                .or_else(|| evidence(graph, node, precision, &unfit, &facts))
-                .or_else(of_choice)
+            && let Some(reason) = asked.or_else(|| evidence(graph, node, precision, &unfit, &facts)).or_else(of_choice)
         {
             ty = Computes::Single;
             let overflows = match &reason {
