@@ -230,16 +230,16 @@ fn older_keys_and_names_of_nomic_bert() {
 fn the_pooling_of_eurobert_has_an_older_name() {
     let modules: &[(&str, &[usize])] = &[("dense", &[64, 64]), ("classifier", &[2, 64])];
     let classifier = |draft: Draft| with_modules(draft, modules);
-    let of = task(Task::TextClassification);
+    let of = || task(Task::TextClassification);
     for pooling in ["bos", "mean", "late"] {
         let newer = classifier(Draft::of("eurobert").with("classifier_pooling", json!(pooling)));
         let older = Draft::of("eurobert").without("classifier_pooling").with("clf_pooling", json!(pooling));
-        assert_meaning(&classifier(older).load(of).unwrap(), &newer.load(of).unwrap());
+        assert_meaning(&classifier(older).load(of()).unwrap(), &newer.load(of()).unwrap());
     }
     let both = classifier(Draft::of("eurobert").with("clf_pooling", json!("mean")));
-    assert_says(&both.error(of), &["`clf_pooling` is \"mean\", but `classifier_pooling` is \"late\""]);
+    assert_says(&both.error(of()), &["`clf_pooling` is \"mean\", but `classifier_pooling` is \"late\""]);
     let other = classifier(Draft::of("eurobert").without("classifier_pooling").with("clf_pooling", json!("max")));
-    assert_says(&other.error(of), &["\"max\", expected \"bos\", \"mean\" or \"late\""]);
+    assert_says(&other.error(of()), &["\"max\", expected \"bos\", \"mean\" or \"late\""]);
     // Other tasks have no pooling.
     assert_same(&Draft::of("eurobert").with("classifier_pooling", json!("max")), "eurobert");
 }

@@ -298,7 +298,7 @@ fn projections_of_latents_may_be_apart() {
     fs::write(&path, file.bytes()).unwrap();
     for latent_cache in [None, Some(planish_models::LatentCache::Expanded)] {
         let options = planish_models::LoadOptions { latent_cache, ..LENIENT };
-        let model = load_path(&path, options).unwrap();
+        let model = load_path(&path, options.clone()).unwrap();
         let original = match latent_cache {
             None => &original,
             Some(_) => &load_path(draft.write().path(), options).unwrap(),

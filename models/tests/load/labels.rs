@@ -122,11 +122,11 @@ fn tokens_may_see_those_after_them() {
 /// The classifier of tokens is `score`, with or without a bias, or `classifier`.
 #[test]
 fn classifiers_of_tokens() {
-    let of = task(Task::TokenClassification);
+    let of = || task(Task::TokenClassification);
     let draft = Draft::of("qwen2-rerank");
-    assert_says(&draft.error(of), &["`score.bias` is missing"]);
-    assert!(draft.with("token_classification_bias", json!(false)).load(of).is_ok());
-    assert_says(&Draft::of("gpt2").error(of), &["`classifier.weight` is missing"]);
+    assert_says(&draft.error(of()), &["`score.bias` is missing"]);
+    assert!(draft.with("token_classification_bias", json!(false)).load(of()).is_ok());
+    assert_says(&Draft::of("gpt2").error(of()), &["`classifier.weight` is missing"]);
     // The head has as many rows as there are labels.
     let two = Draft::of("qwen2-rerank").with("id2label", json!({"0": "A", "1": "B"}));
     assert_says(&two.error(LENIENT), &["`score.weight`", "the shape is [1, 64], expected [2, 64] (id2label = 2"]);

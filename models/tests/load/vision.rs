@@ -20,7 +20,7 @@ fn inputs_and_outputs_are_those_of_optimum() {
     assert_eq!(interface(&draft, STRICT), [pixels, "logits: f32[batch_size, 5]"]);
     let features = LoadOptions { strict: true, ..task(Task::FeatureExtraction) };
     let hidden = "last_hidden_state: f32[batch_size, 17, 48]";
-    assert_eq!(interface(&draft, features), [pixels, hidden]);
+    assert_eq!(interface(&draft, features.clone()), [pixels, hidden]);
     let draft = draft
         .tensor("vit.pooler.dense.weight", Stored::ramp(&[48, 48]))
         .tensor("vit.pooler.dense.bias", Stored::ramp(&[48]))
