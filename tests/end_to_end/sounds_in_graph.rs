@@ -40,14 +40,11 @@ fn classes_are_those_of_the_feature_extractor() {
     assert_eq!(manifest(&within)["recipe"]["preprocessing"], "graph");
     let data = folder.path().join("data");
     NAMES.iter().for_each(|name| copy(name, &data));
-    for batch in ["1", "2"] {
-        let done = planish(["predict", text(&within), "--data", text(&data), "--batch", batch]);
-        let done = done.exits(0, &["2 recordings in"]);
-        for (line, name) in lines(&done).iter().zip(NAMES) {
-            for (class, score) in predicted()["classes"][name].as_array().unwrap().iter().enumerate() {
-                let own = line["scores"][format!("LABEL_{class}")].as_f64().unwrap();
-                assert!((own - score.as_f64().unwrap()).abs() < 1e-5, "{name}: {line}");
-            }
+    let done = planish(["predict", text(&within), "--data", text(&data)]).exits(0, &["2 recordings in"]);
+    for (line, name) in lines(&done).iter().zip(NAMES) {
+        for (class, score) in predicted()["classes"][name].as_array().unwrap().iter().enumerate() {
+            let own = line["scores"][format!("LABEL_{class}")].as_f64().unwrap();
+            assert!((own - score.as_f64().unwrap()).abs() < 1e-5, "{name}: {line}");
         }
     }
     let run = planish(["run", text(&within), "--inputs", text(&data)]).exits(0, &[]);
@@ -63,15 +60,15 @@ fn classes_are_those_of_the_feature_extractor() {
     };
     let expected = scores(&within);
     let model = folder.path().join("model");
-    for (name, precision) in [
-        ("half", &["--fp16"][..]),
-        ("portable", &["--fp16", "--target", "onnx"][..]),
-        ("codes", &["--int8", "--calibrate", text(&data)][..]),
+    for (name, precision, most) in [
+        ("half", &["--fp16"][..], 2e-3),
+        ("portable", &["--fp16", "--target", "onnx"][..], 2e-3),
+        ("codes", &["--int8", "--calibrate", text(&data)][..], 1e-2),
     ] {
         let out = folder.path().join(name);
         planish_compile(&model, &out, &[&IN_GRAPH[..], precision].concat()).exits(0, &[]);
         let worst = scores(&out).iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-        assert!(worst < 5e-3, "{name}: {worst}");
+        assert!(worst < most, "{name}: {worst}");
     }
 }
 
