@@ -25,15 +25,6 @@ impl TextNames {
         Self { ids: named(InputRole::TokenIds), mask: named(InputRole::Mask) }
     }
 
-    /// The same with the mask of the places that an encoder reads, where there is no other.
-    pub(crate) fn of_places(chain: &Chain<'_>) -> Self {
-        let names = Self::of(chain);
-        let inputs = chain.inputs();
-        let of_encoder = || inputs.iter().find(|(_, input)| input.role == InputRole::EncoderMask);
-        let mask = names.mask.or_else(|| of_encoder().map(|(name, _)| name.clone().into_owned()));
-        Self { mask, ..names }
-    }
-
     /// The token ids among the inputs of a run.
     pub(crate) fn ids_of<'a>(&self, inputs: &'a [(String, Tensor)]) -> Option<&'a Tensor> {
         named(inputs, self.ids.as_deref())

@@ -255,7 +255,7 @@ pub fn predict(
     let mut run = Run {
         head: &head,
         session,
-        names: TextNames::of_places(&chain),
+        names: TextNames::of(&chain),
         is_left: chunks.is_left(),
         tokenizer: chunks.tokenizer(),
         marked,

@@ -11,7 +11,7 @@ use planish_sounds::{FILES, Prepared, Processor, SoundError, Sounds};
 
 use crate::inputs::Sampling;
 use crate::listed;
-use crate::tokenizer::ctc::fewest_samples;
+use crate::tokenizer::ctc::{fewest_samples, frame_places};
 
 use super::port::Port;
 
@@ -25,7 +25,8 @@ pub struct SoundInputs {
     is_longer: Option<Port>,
     /// Where recordings are, for a graph that processes them.
     own_mask: Option<Port>,
-    /// Whether the model reads what fills recordings up, and not only the recordings.
+    /// Whether recordings of other lengths change the outputs: the model reads what fills recordings up, or it makes one frame of several places, so
+    /// that its mask is none of its outputs.
     reads_padding: bool,
     /// The fewest samples that the model makes a frame of, where it is known.
     fewest: Option<usize>,
@@ -81,8 +82,9 @@ impl SoundInputs {
         let own_mask = Port::find(wanted, InputRole::RecordingMask)?;
         // A mask of another role does not say which outputs are there.
         let has_mask = mask.as_ref().is_some_and(|mask| mask.input.role == InputRole::Mask);
+        let shrinks = frame_places(folder)?.is_some_and(|places| places > 1);
         // A graph that makes features of a fixed size makes the same of recordings that are filled up.
-        let reads_padding = processor.pads_to_longest() && !has_mask;
+        let reads_padding = processor.pads_to_longest() && (!has_mask || shrinks);
         let fewest = if of_samples { fewest_samples(folder)? } else { None };
         let processor = match is_in_graph {
             true => processor.samples_alone().map_err(|why| {

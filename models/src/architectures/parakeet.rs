@@ -140,7 +140,7 @@ impl Encoder {
 
     /// Adds the inputs: [batch_size, frames, hidden].
     fn encode(&self, b: &mut Builder<'_>) -> Result<ValueId, ModelError> {
-        let (x, mask) = masks::features(b, self.bands, true)?;
+        let (x, mask) = masks::features(b, self.bands)?;
         let (x, mask) = self.shrink(b, x, mask)?;
         let x = match self.is_scaled {
             true => {

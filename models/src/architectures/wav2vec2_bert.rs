@@ -199,7 +199,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
         ));
     }
     let (hidden, eps) = (s.conformer.hidden, s.conformer.eps);
-    let (x, mask) = masks::features(b, s.features, s.adapter.is_some())?;
+    let (x, mask) = masks::features(b, s.features)?;
     let normal = b.layer_norm(x, "feature_projection.layer_norm", s.features, eps)?;
     let x = b.linear(normal, "feature_projection.projection", hidden, s.features)?;
     let x = mask.clear(b, x, "encoder.masked")?;

@@ -1,7 +1,7 @@
 //! Which frames of a recording are there: rows of a batch are filled up after their end.
 
 use planish_ir::ops::{BinaryKind, Cast, Gather, Iota, Sizes};
-use planish_ir::{DType, Dim, InputRole, Shape, Symbol, SymbolRole, ValueId};
+use planish_ir::{DType, Dim, Shape, Symbol, SymbolRole, ValueId};
 
 use crate::ModelError;
 use crate::checkpoint::config::Size;
@@ -18,14 +18,12 @@ pub(crate) struct Mask {
 }
 
 /// Adds the inputs of features, f32[batch_size, sequence_length, features], and of a mask of them, i64[batch_size,
-/// sequence_length]. Where the model `shrinks` them, it is no mask of what comes out.
-pub(crate) fn features(b: &mut Builder<'_>, features: Size, shrinks: bool) -> Result<(ValueId, Mask), ModelError> {
+/// sequence_length].
+pub(crate) fn features(b: &mut Builder<'_>, features: Size) -> Result<(ValueId, Mask), ModelError> {
     let [rows, frames] = [BATCH, SEQUENCE].map(Dim::symbol);
     let (name, role) = names::FEATURES;
     let x = b.floats(name, role, [rows.clone(), frames.clone(), Dim::constant(features.signed())]);
-    let (mask, of_outputs) = names::ATTENTION_MASK;
-    let of = if shrinks { InputRole::EncoderMask } else { of_outputs };
-    let mask = b.ids((mask, of), [rows, frames], 2);
+    let mask = b.ids(names::ATTENTION_MASK, [rows, frames], 2);
     // Optimum's name is that of tokens.
     b.graph.interface.symbols.insert(Symbol::new(SEQUENCE), SymbolRole::Frames);
     let kept = b.emit(Cast { x: mask, to: DType::Bool }, "attention_mask.bool")?;
