@@ -323,7 +323,9 @@ fn check(parts: &[PartSymbols<'_>], ranges: &SymbolRanges, limit: Option<i64>) -
             "the sizes do not rise from MIN over OPT to MAX".to_owned()
         } else if range.min == 0 && !is_past {
             "only the length of a cache may be 0; begin with 1".to_owned()
-        } else if let Some(limit) = limit.filter(|limit| !roles.contains(&Role::Batch) && range.max > *limit) {
+        } else if let Some(limit) = limit
+            .filter(|limit| roles.iter().all(|role| !matches!(role, Role::Batch | Role::Sound)) && range.max > *limit)
+        {
             format!("the model takes {limit} tokens at most")
         } else {
             continue;

@@ -39,6 +39,8 @@ pub(super) enum Role {
     Length,
     /// The texts of a row, of which one is chosen.
     Choices,
+    /// The samples or frames of a recording.
+    Sound,
     /// Some other size.
     Other,
 }
@@ -69,9 +71,8 @@ impl<'a> PartSymbols<'a> {
             | SymbolRole::Channels
             | SymbolRole::Height
             | SymbolRole::Width
-            | SymbolRole::Samples
-            | SymbolRole::Frames
             | SymbolRole::Other => Role::Other,
+            SymbolRole::Samples | SymbolRole::Frames => Role::Sound,
         };
         let roles = all.iter().map(|symbol| ((*symbol).to_owned(), role(symbol))).collect();
         Self { part, roles }
@@ -122,7 +123,7 @@ impl<'a> PartSymbols<'a> {
                     Role::New => new,
                     Role::Length => length,
                     Role::Choices => choices,
-                    Role::Other => return Err(self.missing(symbol, all)),
+                    Role::Sound | Role::Other => return Err(self.missing(symbol, all)),
                 };
                 Ok((symbol.clone(), range))
             };
