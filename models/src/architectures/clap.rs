@@ -60,8 +60,8 @@ pub(crate) const AUDIO: Architecture = Architecture {
     only: audio::ONLY,
     irrelevant_keys: audio::IRRELEVANT,
     build: |b, _| {
-        let audio = Audio::read(b.config)?;
         let projection = Projection::read(b.config)?;
+        let audio = Audio::read(b.config)?;
         give_audio(b, &audio, projection)?;
         Ok(Properties::default())
     },
@@ -78,8 +78,8 @@ pub(crate) const TEXT: Architecture = Architecture {
     only: bert::ONLY,
     irrelevant_keys: &["initializer_factor"],
     build: |b, _| {
-        let text = Text::read(b.config)?;
         let projection = Projection::read(b.config)?;
+        let text = Text::read(b.config)?;
         give_text(b, &text, projection)
     },
     ..ARCHITECTURE
