@@ -43,6 +43,7 @@ QUANTIZATION := .deps/bench-quant
 TENSORRT := .deps/compat-tensorrt
 WEIGHTS := .deps/bench-weights
 RAY := .deps/ray
+HUB := .deps/compat-hub
 TRANSFORMERS_JS := .deps/compat-transformers-js
 GOLDENS = $(dir $(wildcard fixtures/goldens/*/io.safetensors)) $(MINILM):fixtures/minilm/io.safetensors
 DECODERS = $(dir $(shell grep -lE '(CausalLM|LMHeadModel)"' fixtures/goldens/*/config.json))
@@ -315,6 +316,10 @@ bench-speech: deps build $(EXPORTERS)/.installed ## measure transcription next t
 test-ray: deps build $(RAY)/.installed ## run the scripts of docs/scale.md (Ray with two workers; Slurm's without Slurm), and compare with one run
 	$(RAY)/bin/python tests/compat/check_scale.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt
 
+.PHONY: compat-hub
+compat-hub: deps build $(HUB)/.installed ## hold the cache of models of the hub against Python's huggingface_hub, both ways
+	$(HUB)/bin/python tests/compat/check_hub.py $(PLANISH) $(MINILM)
+
 .PHONY: compat-sounds
 compat-sounds: deps build $(EXPORTERS)/.installed ## hold what becomes of recordings against transformers; needs ffmpeg and espeak-ng (installs PyTorch)
 	$(EXPORTERS)/bin/python tests/compat/check_sounds.py $(PLANISH)
@@ -328,6 +333,7 @@ $(QUANTIZATION)/.installed: tools/quantization/requirements.txt
 $(WEIGHTS)/.installed: tools/weights/requirements.txt tests/compat/requirements-exporters.txt
 $(RAY)/.installed: tests/compat/requirements-ray.txt
 $(WHEEL_TOOLS)/.installed: tools/wheel/requirements.txt
+$(HUB)/.installed: tests/compat/requirements-hub.txt
 %/.installed:
 	rm -rf $*
 	python3 -m venv $*

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::accept::{self, Accepted, accept};
 use crate::architectures::ARCHITECTURES;
 use crate::checkpoint::config::Config;
+use crate::checkpoint::elsewhere::RemoteFiles;
 use crate::layers::builder::Builder;
 use crate::layers::patches::MAX_SIDE;
 use crate::layers::pictures::PictureSteps;
@@ -190,7 +191,15 @@ impl Checkpoint {
     /// When a file is missing, unreadable or malformed, or shards and index disagree.
     pub fn open(path: &Path) -> Result<Self, ModelError> {
         let kinds: Vec<_> = ARCHITECTURES.iter().filter_map(|architecture| architecture.gguf).collect();
-        Self::open_one_of(path, &kinds)
+        Self::open_one_of(path, &kinds, RemoteFiles::new())
+    }
+
+    /// The same with weight files that are not here: only their headers are read, and later what of them is asked for.
+    ///
+    /// # Errors
+    /// As of [`Checkpoint::open`], and when the headers do not come.
+    pub fn open_remote(path: &Path, files: RemoteFiles) -> Result<Self, ModelError> {
+        Self::open_one_of(path, &[], files)
     }
 }
 

@@ -18,7 +18,7 @@ use super::bench_report::Reports;
 use super::bench_settings::BenchArguments;
 use super::numbers::Numbers;
 use super::signals::Interrupted;
-use super::{RuntimeArguments, Usage, VerificationFailed, note, overwrites, print, print_json};
+use super::{RuntimeArguments, Usage, VerificationFailed, hub, note, overwrites, print, print_json};
 
 /// Measure the latency of artifacts next to each other
 ///
@@ -59,8 +59,8 @@ use super::{RuntimeArguments, Usage, VerificationFailed, note, overwrites, print
 pub(super) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// What to measure: folders of artifacts, .onnx files of any origin, or checkpoints, which are compiled into temporary
-    /// files [default: the current folder if it is an artifact, else the artifacts in folders below it]
+    /// What to measure: folders of artifacts, .onnx files of any origin, or checkpoints (names of the Hugging Face hub too), which are compiled
+    /// into temporary files [default: the current folder if it is an artifact, else the artifacts in folders below it]
     #[arg(value_name = "ARTIFACT|MODEL")]
     named: Vec<PathBuf>,
     /// Compile the usual forms of a checkpoint into temporary files, and compare them: float32 without fused operators,
@@ -167,12 +167,13 @@ impl Arguments {
     }
 }
 
-pub(super) fn run(arguments: Arguments) -> Result<()> {
+pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     match &arguments.command {
         Some(Command::Diff(of)) => return super::bench_diff::run(of),
         Some(Command::Report(of)) => return super::bench_report::run(of),
         None => {}
     }
+    hub::all_located(arguments.named.iter_mut().chain(&mut arguments.compare).chain(&mut arguments.reference))?;
     let options = options(&arguments)?;
     let outputs = arguments.reports.outputs().into_iter().chain([("--json", arguments.file())]);
     // A word of --recipe may be a file.

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::heartbeat::Heartbeat;
 use super::terminal::bars;
-use super::{ProcessorArguments, import::ImportArguments, overwrites, print, print_json, short, warn};
+use super::{ProcessorArguments, hub, import::ImportArguments, overwrites, print, print_json, short, warn};
 
 /// Run a model on data and write what its activations are to a table for `planish compile --calibrate`
 ///
@@ -44,7 +44,7 @@ use super::{ProcessorArguments, import::ImportArguments, overwrites, print, prin
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, a .gguf
-    /// file, or an .onnx file
+    /// file, an .onnx file, or a name of the Hugging Face hub as for `compile`
     #[arg(required_unless_present = "merge")]
     model: Option<PathBuf>,
     /// The calibration data: texts in a .txt file (one text per line), a .jsonl file (one object per line), a .csv
@@ -153,7 +153,8 @@ struct Written<'a> {
     calibration: &'a Calibration,
 }
 
-pub(super) fn run(arguments: Arguments) -> Result<()> {
+pub(super) fn run(mut arguments: Arguments) -> Result<()> {
+    hub::all_located(arguments.model.iter_mut())?;
     let (json, output) = (arguments.json, arguments.output.clone());
     let data = arguments.data.iter().chain(&arguments.merge).map(PathBuf::as_path);
     overwrites::check([("-o", output.as_deref())], arguments.model.as_deref(), data)?;

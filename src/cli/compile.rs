@@ -27,14 +27,19 @@ use super::gate::{GateArguments, Judging, refuse};
 use super::heartbeat::Heartbeat;
 use super::recipe::RecipeArguments;
 use super::written::{Shown, finish};
-use super::{LibraryArguments, Usage, backend, calibrate, import::ImportArguments, note, print, quantization, warn};
+use super::{
+    LibraryArguments, Usage, backend, calibrate, hub, import::ImportArguments, note, print, quantization, warn,
+};
 
 /// Compile a checkpoint or an ONNX graph into an artifact folder
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A checkpoint folder, a .safetensors file (or index of shards) beside its config.json, a .gguf or .onnx file, or the folder of an
-    /// artifact with ONNX graphs
+    /// A checkpoint folder, a .safetensors file (or index of shards) beside its config.json, a .gguf or .onnx file, an artifact with ONNX
+    /// graphs, or OWNER/NAME[/FILE][@REV] of the Hugging Face hub
     model: PathBuf,
+    /// The branch, tag or commit of a name of the hub [default: main]
+    #[arg(long, value_name = "REV")]
+    revision: Option<String>,
     /// The folder to write [default: NAME-TARGET-PRECISION in the current folder]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -69,7 +74,7 @@ pub(super) struct Arguments {
     /// Lower every operator to plain arithmetic, as a baseline for comparisons
     #[arg(long)]
     no_fusion: bool,
-    /// Replace the output folder even if planish did not write it, except the current folder
+    /// Replace a folder that planish did not write, except the current folder
     #[arg(long)]
     force: bool,
     /// Explain fusion (what was found, where a rule almost matched and why not), or quantization (what became of each weight or input,
@@ -152,7 +157,7 @@ enum Weights {
     Link,
 }
 
-pub(super) fn run(arguments: Arguments) -> Result<()> {
+pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     let start = Instant::now();
     let recipe = recipe(&arguments)?;
     let debug = || arguments.debug.iter();
@@ -166,6 +171,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         && !PASSES.iter().any(|p| p.name == pass)
     {
         return Err(Usage(format!("there is no pass `{pass}`; `planish passes` lists them")).into());
+    }
+    arguments.model = hub::located(&arguments.model, arguments.revision.as_deref())?;
+    for (folder, _) in &mut arguments.adapter {
+        *folder = hub::located(folder, None)?;
     }
     if let Some(threads) = arguments.threads {
         rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global()?;

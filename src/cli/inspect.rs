@@ -19,8 +19,8 @@ use super::import::ImportArguments;
 use super::inspect_estimate::EstimateArguments;
 use super::terminal::progress;
 use super::{
-    LibraryArguments, Usage, bytes_text, count_text, inspect_cost, inspect_engine, inspect_kernels, overwrites, print,
-    print_json, terminal,
+    LibraryArguments, Usage, bytes_text, count_text, hub, inspect_cost, inspect_engine, inspect_kernels, overwrites,
+    print, print_json, terminal,
 };
 
 /// Show the inputs, outputs, weights and operators of a model or an artifact, and draw its graph
@@ -30,7 +30,7 @@ use super::{
 /// graphs of such an artifact, if --keep-onnx kept them.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// The folder of an artifact, a checkpoint, an .onnx file, or an .engine file
+    /// The folder of an artifact, a checkpoint, an .onnx file, an .engine file, or a name of the Hugging Face hub as for `compile`
     model: PathBuf,
     /// What to show in place of the inputs, outputs, weights and operators. Several views make one JSON object with a member for
     /// each, by its name; attention is in the member memory
@@ -70,6 +70,9 @@ pub(super) struct Arguments {
     estimate: EstimateArguments,
     #[command(flatten)]
     runtime: LibraryArguments,
+    /// The model, where only the hub has it.
+    #[arg(skip)]
+    afar: Option<Box<hub::Afar>>,
 }
 
 /// A value of `--show`, in the order in which views are shown.
@@ -109,6 +112,13 @@ impl Arguments {
     fn sizes(&self) -> Sizes {
         let (batch, sequence) = (self.batch.unwrap_or(1), self.seq.unwrap_or(128));
         Sizes { batch, sequence, side: Some(IMAGE_SIDE) }
+    }
+
+    fn open(&self, options: &ImportOptions) -> Result<Opened> {
+        match &self.afar {
+            Some(afar) => Opened::of_source(&afar.source),
+            None => Opened::open(&self.model, options),
+        }
     }
 
     fn shows(&self, view: View) -> bool {
@@ -154,6 +164,12 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     arguments.check()?;
     arguments.estimate.check(arguments.shows(View::Cost)).map_err(Usage)?;
     let options = arguments.import.options()?;
+    if options.is_empty() && !arguments.estimate.is_given() {
+        arguments.afar = hub::afar(&arguments.model)?.map(Box::new);
+    }
+    if arguments.afar.is_none() {
+        arguments.model = hub::located(&arguments.model, None)?;
+    }
     let graphs = !arguments.show.is_empty()
         || arguments.raised
         || arguments.dot.is_some()
@@ -166,7 +182,7 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     if !arguments.show.is_empty() {
         return show(&arguments, &options);
     }
-    let mut opened = Opened::open(&arguments.model, &options)?;
+    let mut opened = arguments.open(&options)?;
     if arguments.raised {
         opened.raise()?;
     }
@@ -186,13 +202,13 @@ fn show(arguments: &Arguments, options: &ImportOptions) -> Result<()> {
     let path = &arguments.model;
     // What explains raises the graph, which other views show as it is.
     let found = match arguments.shows(View::Fusion) {
-        true => Some(Opened::open(path, options)?.explain()?),
+        true => Some(arguments.open(options)?.explain()?),
         false => None,
     };
     let fusion = found.as_ref().map(|found| found.iter().map(|(part, found)| Explained::new(part, found)).collect());
     let mut views = Views { fusion, ..Views::default() };
     if arguments.show.iter().any(|view| *view != View::Fusion) {
-        add_plans(arguments, Opened::open(path, options)?, &mut views)?;
+        add_plans(arguments, arguments.open(options)?, &mut views)?;
     }
     if !arguments.json {
         let texts = [

@@ -21,6 +21,7 @@ mod generate_numbers;
 mod generate_settings;
 mod heartbeat;
 mod help;
+mod hub;
 mod import;
 mod inspect;
 mod inspect_cost;

@@ -1,6 +1,6 @@
 //! What the tests of several crates share: random graphs and their evaluation, comparison of tensors and
-//! of graphs, small ONNX models, folders of a test's own, differences between texts, a mocked CUDA, and the
-//! record of tests that were skipped.
+//! of graphs, small ONNX models, folders of a test's own, differences between texts, a mocked CUDA, a hub of
+//! models, and the record of tests that were skipped.
 //!
 //! A function panics where what it needs is not there: the test that calls it fails then.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "only tests call this crate")]
@@ -9,6 +9,7 @@ mod diff;
 pub mod evaluation;
 pub mod fake;
 mod folders;
+pub mod hub;
 pub mod mock_cuda;
 pub mod onnx;
 pub mod operators;

@@ -57,6 +57,7 @@ mod half_graphs;
 mod hostile_files;
 mod hostile_names;
 mod house;
+mod hub;
 mod import_options;
 mod input_statistics;
 mod inspect;

@@ -38,6 +38,8 @@ pub(crate) fn golden(name: &str) -> PathBuf {
 pub(crate) fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_planish"));
     command.args(arguments).stdin(Stdio::null());
+    // A test that means no model of the hub asks no server, and finds none that a person downloaded.
+    command.env("HF_HUB_OFFLINE", "1").env("HF_HUB_CACHE", "/nowhere/hub");
     command
 }
 

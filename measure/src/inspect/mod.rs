@@ -76,9 +76,15 @@ impl Opened {
         if path.join(MANIFEST).is_file() {
             return Self::artifact(path, options);
         }
-        let source = SourceModel::open_with(path, options)?;
-        let loaded = source.load(LoadOptions::default())?;
-        Self::of(loaded, &source)
+        Self::of_source(&SourceModel::open_with(path, options)?)
+    }
+
+    /// The graphs of a source.
+    ///
+    /// # Errors
+    /// When it cannot be loaded.
+    pub fn of_source(source: &SourceModel) -> Result<Self> {
+        Self::of(source.load(LoadOptions::default())?, source)
     }
 
     /// The graphs of a model that was loaded from a source.

@@ -5,6 +5,7 @@ mod adapter;
 pub(crate) mod companions;
 pub(crate) mod config;
 pub(crate) mod config_keys;
+pub(crate) mod elsewhere;
 pub(crate) mod files;
 pub(crate) mod gguf;
 pub(crate) mod multimodal;
@@ -13,6 +14,7 @@ pub(crate) mod refusals;
 pub(crate) mod safetensors;
 pub(crate) mod tensors;
 pub(crate) mod torch_linear;
+pub(crate) mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,6 +27,7 @@ use serde_json::{Map, Value};
 
 use self::adapter::Adapter;
 use self::companions::companions;
+use self::elsewhere::RemoteFiles;
 use self::gguf::Gguf;
 use self::multimodal::Whole;
 use self::refusals::{find_weights, no_config, not_there, other_file};
@@ -63,6 +66,8 @@ pub struct Checkpoint {
     shards: Vec<Arc<WeightFile>>,
     /// Tensor names to positions in `shards`.
     tensors: BTreeMap<String, usize>,
+    /// The weight files that are not here.
+    elsewhere: RemoteFiles,
     /// The folders of the modules of a sentence model that have weights. The names of their tensors begin with them and a slash.
     modules: Vec<String>,
     /// What a GGUF file says, where the checkpoint is one.
@@ -89,7 +94,11 @@ impl SourceFile {
 
 impl Checkpoint {
     /// Opens a checkpoint, as [`Checkpoint::open`] does; `.gguf` files are of one of some architectures.
-    pub(crate) fn open_one_of(path: &Path, kinds: &[&'static gguf::Kind]) -> Result<Self, ModelError> {
+    pub(crate) fn open_one_of(
+        path: &Path,
+        kinds: &[&'static gguf::Kind],
+        elsewhere: RemoteFiles,
+    ) -> Result<Self, ModelError> {
         let metadata = fs::metadata(path).map_err(|source| not_there(path, source))?;
         if metadata.is_file() && Self::is_gguf(path) {
             return Self::open_gguf(path, kinds);
@@ -125,7 +134,8 @@ impl Checkpoint {
         let name = model_name(&root, &weights);
         let (index, gguf) = (None, None);
         let (shards, tensors) = (Vec::new(), BTreeMap::new());
-        let mut checkpoint = Self { name, index, shards, tensors, gguf, ..Self::bare(root, folder, config) };
+        let bare = Self::bare(root, folder, config);
+        let mut checkpoint = Self { name, index, shards, tensors, gguf, elsewhere, ..bare };
         if weights.to_string_lossy().ends_with(INDEX_SUFFIX) {
             checkpoint.open_shards(&weights)?;
             checkpoint.index = Some(weights);
@@ -203,7 +213,7 @@ impl Checkpoint {
 
     /// Opens a weight file and enters its tensors; returns its position.
     fn add_shard(&mut self, path: &Path) -> Result<usize, ModelError> {
-        let file = WeightFile::open(path)?;
+        let file = self.open_weights(path)?;
         let position = self.shards.len();
         for tensor in file.tensors().keys() {
             if let Some(other) = self.tensors.insert(tensor.clone(), position) {
@@ -218,6 +228,14 @@ impl Checkpoint {
         Ok(position)
     }
 
+    /// Opens a weight file, which may be one that is not here.
+    fn open_weights(&self, path: &Path) -> Result<WeightFile, ModelError> {
+        match self.elsewhere.get(path) {
+            Some(file) => WeightFile::open_remote(path, Arc::clone(file)),
+            None => WeightFile::open(path),
+        }
+    }
+
     /// A checkpoint without weights.
     fn bare(root: PathBuf, folder: PathBuf, config: Map<String, Value>) -> Self {
         Self {
@@ -229,6 +247,7 @@ impl Checkpoint {
             index: None,
             shards: Vec::new(),
             tensors: BTreeMap::new(),
+            elsewhere: RemoteFiles::new(),
             modules: Vec::new(),
             gguf: None,
             adapters: Vec::new(),
@@ -242,7 +261,7 @@ impl Checkpoint {
             let position = self.shards.len();
             let file = match path.extension().is_some_and(|ending| ending == torch_linear::ENDING) {
                 true => torch_linear::open(&path)?,
-                false => WeightFile::open(&path)?.of_module(&module),
+                false => self.open_weights(&path)?.of_module(&module),
             };
             self.tensors.extend(file.tensors().keys().map(|name| (format!("{module}/{name}"), position)));
             self.shards.push(Arc::new(file));

@@ -8,10 +8,10 @@ use super::{CONFIG, Checkpoint, INDEX, SINGLE, gguf};
 use crate::ModelError;
 
 /// Endings of weight files in formats that are not read.
-const OTHER_FORMATS: &[&str] = &[".bin", ".pt", ".pth", ".h5", ".msgpack", ".ckpt"];
+pub(super) const OTHER_FORMATS: &[&str] = &[".bin", ".pt", ".pth", ".h5", ".msgpack", ".ckpt"];
 
 /// What to do with them.
-const CONVERT: &str = "only safetensors and GGUF are read; convert once where transformers is installed: \
+pub(super) const CONVERT: &str = "only safetensors and GGUF are read; convert once where transformers is installed: \
                        AutoModel.from_pretrained(\"...\").save_pretrained(\"DIR\", safe_serialization=True), \
                        with the class that config.json names instead of AutoModel";
 
@@ -26,17 +26,16 @@ pub(super) fn not_there(path: &Path, source: io::Error) -> ModelError {
         // The host, the owner and the name.
         let parts: Vec<&str> = place.split('/').filter(|part| !part.is_empty()).collect();
         let message = match parts.as_slice() {
-            ["huggingface.co" | "hf.co" | "www.huggingface.co", owner, name, ..] if *owner != "datasets" => format!(
-                "planish does not download; get the model first, `hf download {owner}/{name} --local-dir {name}`, and name its \
-                 folder: {name}"
-            ),
-            _ => "planish does not download; get the model first, and name its folder or file".to_owned(),
+            ["huggingface.co" | "hf.co" | "www.huggingface.co", owner, name, ..] if *owner != "datasets" => {
+                format!("a model of the Hugging Face hub is named OWNER/NAME: {owner}/{name}")
+            }
+            _ => "planish does not download from there; get the model first, and name its folder or file".to_owned(),
         };
         return ModelError::File { path: path.to_owned(), message };
     }
     if source.kind() == ErrorKind::NotFound && may_be_hub_name(path) {
-        let message = "there is no such file or folder here; a model of the Hugging Face hub is downloaded first, \
-                       e.g. by `hf download`";
+        let message = "there is no such file or folder here; a model of the Hugging Face hub is named OWNER/NAME, such as \
+                       openai-community/gpt2";
         return ModelError::File { path: path.to_owned(), message: message.to_owned() };
     }
     ModelError::Read { path: path.to_owned(), source }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ::safetensors::Dtype;
 use planish_ir::{DType, WeightSource};
@@ -17,6 +17,7 @@ use serde::de::value::StrDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor};
 
 use crate::ModelError;
+use crate::checkpoint::elsewhere::{Bytes, RemoteFile};
 use crate::checkpoint::gguf;
 
 /// The longest header that the format allows, in bytes.
@@ -72,7 +73,7 @@ impl StoredTensor {
 pub struct WeightFile {
     path: PathBuf,
     name: String,
-    file: File,
+    file: Bytes,
     bytes: u64,
     tensors: BTreeMap<String, StoredTensor>,
 }
@@ -85,8 +86,18 @@ impl WeightFile {
     /// the bytes that follow it.
     pub fn open(path: &Path) -> Result<Self, ModelError> {
         let (file, bytes) = planish_files::open(path)?;
+        Self::of_bytes(path, Bytes::Here(file), bytes)
+    }
+
+    /// The same of a file that is not here; `path` stands for it.
+    pub(crate) fn open_remote(path: &Path, file: Arc<dyn RemoteFile>) -> Result<Self, ModelError> {
+        let bytes = file.bytes();
+        Self::of_bytes(path, Bytes::Elsewhere(file), bytes)
+    }
+
+    fn of_bytes(path: &Path, file: Bytes, bytes: u64) -> Result<Self, ModelError> {
         let read = |offset, buffer: &mut [u8]| {
-            file.read_exact_at(buffer, offset).map_err(|source| ModelError::Read { path: path.to_owned(), source })
+            file.read_at(offset, buffer).map_err(|source| ModelError::Read { path: path.to_owned(), source })
         };
         let bad = |message| ModelError::File { path: path.to_owned(), message };
 
@@ -120,11 +131,15 @@ impl WeightFile {
             serde_json::from_slice(&header).map_err(|e| bad(format!("the header is malformed: {e}")))?;
         let tensors = check(header.0, data, bytes - data).map_err(bad)?;
 
-        Ok(Self::with_tensors(path, file, bytes, tensors))
+        Ok(Self::with(path, file, bytes, tensors))
     }
 
     /// A file of a size whose header was read and checked.
     pub(crate) fn with_tensors(path: &Path, file: File, bytes: u64, tensors: BTreeMap<String, StoredTensor>) -> Self {
+        Self::with(path, Bytes::Here(file), bytes, tensors)
+    }
+
+    fn with(path: &Path, file: Bytes, bytes: u64, tensors: BTreeMap<String, StoredTensor>) -> Self {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         Self { path: path.to_owned(), name, file, bytes, tensors }
     }
@@ -167,11 +182,11 @@ impl WeightSource for WeightFile {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(buffer, offset)
+        self.file.read_at(offset, buffer)
     }
 
     fn file_path(&self) -> Option<&Path> {
-        Some(&self.path)
+        matches!(self.file, Bytes::Here(_)).then_some(&self.path)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The files of sentence-transformers beside a model: which modules come after it. Both generations of names are read: paths of
 //! the libraries' classes count by their last part, and older keys of their configurations beside those of version 5.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use planish_files::Kind as FileKind;
@@ -88,9 +89,18 @@ pub(crate) fn sources(root: &Path) -> Vec<String> {
 
 /// The files of the heads of BGE-M3, where both are there: as safetensors, or else as torch.save writes them.
 fn heads_of_m3(root: &Path) -> Option<[(String, PathBuf); 2]> {
+    let names = std::fs::read_dir(root).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names: Vec<String> = names.filter(|name| root.join(name).is_file()).collect();
+    let files = heads_among(&names.iter().map(String::as_str).collect())?;
+    let [sparse, vectors] = files.map(|file| root.join(file));
+    Some([(m3::SPARSE.to_owned(), sparse), (m3::MULTI_VECTOR.to_owned(), vectors)])
+}
+
+/// The files of the heads of BGE-M3 among names of files.
+pub(crate) fn heads_among(names: &BTreeSet<&str>) -> Option<[String; 2]> {
     let file = |name: &str| {
-        let forms = ["safetensors", torch_linear::ENDING].map(|ending| root.join(format!("{name}.{ending}")));
-        forms.into_iter().find(|path| path.is_file()).map(|path| (name.to_owned(), path))
+        let forms = ["safetensors", torch_linear::ENDING].map(|ending| format!("{name}.{ending}"));
+        forms.into_iter().find(|file| names.contains(file.as_str()))
     };
     Some([file(m3::SPARSE)?, file(m3::MULTI_VECTOR)?])
 }

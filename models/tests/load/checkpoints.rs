@@ -122,14 +122,11 @@ fn what_is_no_checkpoint_says_what_to_do() {
     assert_refused(&folder.path().join("weights.pt"), &["weights.pt", "only safetensors and GGUF are read"]);
 
     for (address, parts) in [
-        ("https://huggingface.co/openai-community/gpt2", "`hf download openai-community/gpt2 --local-dir gpt2`"),
-        (
-            "https://huggingface.co/openai-community/gpt2/tree/main",
-            "`hf download openai-community/gpt2 --local-dir gpt2`",
-        ),
+        ("https://huggingface.co/openai-community/gpt2", "is named OWNER/NAME: openai-community/gpt2"),
+        ("https://huggingface.co/openai-community/gpt2/tree/main", "is named OWNER/NAME: openai-community/gpt2"),
         (
             "https://example.com/model.onnx",
-            "planish does not download; get the model first, and name its folder or file",
+            "planish does not download from there; get the model first, and name its folder or file",
         ),
     ] {
         assert_refused(Path::new(address), &[parts]);

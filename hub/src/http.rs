@@ -1,0 +1,257 @@
+//! Requests to the hub: redirects, who may see the token, and what is tried again.
+
+use std::io;
+use std::time::Duration;
+
+use ureq::http::header::{HeaderName, LOCATION, RETRY_AFTER};
+use ureq::http::{Method, Request, Response, StatusCode, Uri};
+use ureq::tls::TlsConfig;
+use ureq::{Agent, Body, Error};
+
+use crate::{HubError, Observer, Settings};
+
+/// How often a request is made until an answer counts as final.
+const TRIES: u32 = 5;
+
+/// How many redirects are followed.
+const MOST_REDIRECTS: usize = 10;
+
+/// The longest that is waited because the hub asks for it.
+const LONGEST_WAIT: Duration = Duration::from_mins(5);
+
+/// Which redirects are followed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Redirects {
+    /// Those to the same server: what a file is stands in an answer that redirects to the server that has its bytes.
+    Own,
+    All,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub(crate) method: Verb,
+    pub(crate) url: &'a str,
+    /// The bytes that are wanted: from one on, and up to another.
+    pub(crate) range: (u64, Option<u64>),
+    pub(crate) redirects: Redirects,
+}
+
+/// The methods of requests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Get,
+    Head,
+}
+
+/// A client of one hub.
+#[derive(Debug)]
+pub(crate) struct Client {
+    agent: Agent,
+    settings: Settings,
+    origin: String,
+}
+
+impl Client {
+    pub(crate) fn new(settings: Settings) -> Result<Self, HubError> {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(settings.proxy.clone())
+            .accept_encoding("identity")
+            .user_agent(concat!("planish/", env!("CARGO_PKG_VERSION")))
+            .timeout_connect(Some(settings.timeout))
+            .timeout_per_read(Some(settings.timeout))
+            .tls_config(TlsConfig::builder().root_certs(settings.roots()).build())
+            .build();
+        let origin = origin(&settings.endpoint).ok_or_else(|| HubError::Setting {
+            variable: "HF_ENDPOINT",
+            message: format!("{} is no address", settings.endpoint),
+        })?;
+        Ok(Self { agent: config.new_agent(), settings, origin })
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The answer to a request, whatever its status. What may pass is tried again: 408, 429 and 5xx, and an answer that does
+    /// not come in time.
+    ///
+    /// # Errors
+    /// When no answer comes, or it redirects to nowhere.
+    pub(crate) fn send(&self, ask: Ask<'_>, observer: &dyn Observer) -> Result<Response<Body>, HubError> {
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let answer = self.follow(ask);
+            let wait = match &answer {
+                Ok(response) if may_pass(response.status()) => asked_to_wait(response),
+                Err(Failed::Network(_, error)) if may_pass_by(error) => None,
+                _ => return answer.map_err(|failed| self.told(failed)),
+            };
+            let wait = wait.unwrap_or_else(|| self.pause(tried));
+            if tried >= TRIES || wait > LONGEST_WAIT {
+                return answer.map_err(|failed| self.told(failed));
+            }
+            let why = match &answer {
+                Ok(response) => format!("answers {}", response.status()),
+                Err(failed) => failed.reason(),
+            };
+            observer.waits(&format!("{}: {why}; asking again in {} s", host(ask.url), wait.as_secs_f32()));
+            std::thread::sleep(wait);
+        }
+    }
+
+    /// How long to wait after so many failures.
+    pub(crate) fn pause(&self, failures: u32) -> Duration {
+        self.settings.pause.saturating_mul(1 << failures.saturating_sub(1).min(5))
+    }
+
+    fn follow(&self, ask: Ask<'_>) -> Result<Response<Body>, Failed> {
+        let mut url = ask.url.to_owned();
+        for _ in 0..=MOST_REDIRECTS {
+            let response = self.once(&url, ask)?;
+            let target = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+            let Some(target) = target.filter(|_| response.status().is_redirection()) else { return Ok(response) };
+            let target = absolute(&url, target).ok_or_else(|| {
+                Failed::Told(HubError::Answer {
+                    url: url.clone(),
+                    message: format!("it redirects to {target}, which is no address"),
+                })
+            })?;
+            if url.starts_with("https://") && !target.starts_with("https://") {
+                let message = format!("it redirects to {target}, which is not encrypted");
+                return Err(Failed::Told(HubError::Answer { url, message }));
+            }
+            if ask.redirects == Redirects::Own && origin(&target) != origin(&url) {
+                return Ok(response);
+            }
+            url = target;
+        }
+        let message = format!("there are more than {MOST_REDIRECTS} redirects");
+        Err(Failed::Told(HubError::Answer { url: ask.url.to_owned(), message }))
+    }
+
+    /// One request. Only the hub itself gets the token.
+    fn once(&self, url: &str, ask: Ask<'_>) -> Result<Response<Body>, Failed> {
+        let method = if ask.method == Verb::Head { Method::HEAD } else { Method::GET };
+        let mut request = Request::builder().method(method).uri(url);
+        if let Some(token) = self.settings.token.as_ref().filter(|_| origin(url).as_deref() == Some(&self.origin)) {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let (from, end) = ask.range;
+        if from > 0 || end.is_some() {
+            let last = end.map(|end| end.saturating_sub(1).to_string()).unwrap_or_default();
+            request = request.header("range", format!("bytes={from}-{last}"));
+        }
+        let request = request.body(()).map_err(|error| {
+            Failed::Told(HubError::Answer { url: url.to_owned(), message: format!("this is no address: {error}") })
+        })?;
+        self.agent.run(request).map_err(|error| Failed::Network(url.to_owned(), error))
+    }
+
+    fn told(&self, failed: Failed) -> HubError {
+        match failed {
+            Failed::Told(error) => error,
+            Failed::Network(url, error) => {
+                let reason = Failed::Network(url.clone(), error).reason();
+                HubError::Unreachable { host: host(&url).to_owned(), reason, advice: self.advice() }
+            }
+        }
+    }
+
+    /// What to do without the network.
+    pub(crate) fn advice(&self) -> String {
+        "fetch the model where there is a network, `hf download OWNER/NAME --local-dir DIR`, copy DIR here and name it"
+            .to_owned()
+    }
+}
+
+/// Why there is no answer.
+enum Failed {
+    Told(HubError),
+    Network(String, Error),
+}
+
+impl Failed {
+    fn reason(&self) -> String {
+        match self {
+            Self::Told(error) => error.to_string(),
+            Self::Network(_, Error::HostNotFound) => "there is no such host, or no network".to_owned(),
+            Self::Network(_, Error::ConnectionFailed) => "it takes no connection".to_owned(),
+            Self::Network(_, Error::Timeout(_)) => "no answer comes in time".to_owned(),
+            Self::Network(_, Error::Io(error)) => error.to_string(),
+            Self::Network(_, error) => error.to_string(),
+        }
+    }
+}
+
+/// Whether a status may be another one in a moment.
+fn may_pass(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504)
+}
+
+/// Whether a request that failed may succeed in a moment.
+fn may_pass_by(error: &Error) -> bool {
+    match error {
+        Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => false,
+        Error::Timeout(_) | Error::Protocol(_) => true,
+        Error::Io(error) => !matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound),
+        _ => false,
+    }
+}
+
+/// How long the hub asks to wait.
+fn asked_to_wait(response: &Response<Body>) -> Option<Duration> {
+    let text = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
+    text.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// A header of an answer.
+pub(crate) fn header<'r>(response: &'r Response<Body>, name: &'static str) -> Option<&'r str> {
+    response.headers().get(HeaderName::from_static(name))?.to_str().ok()
+}
+
+/// The scheme, the host and the port of an address.
+fn origin(url: &str) -> Option<String> {
+    let uri: Uri = url.parse().ok()?;
+    Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?.as_str().to_ascii_lowercase()))
+}
+
+/// The host of an address, with its port.
+pub(crate) fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split(['/', '?']).next().unwrap_or(rest)
+}
+
+/// Where a redirect leads to.
+fn absolute(from: &str, target: &str) -> Option<String> {
+    let is_address = |text: &str| text.starts_with("https://") || text.starts_with("http://");
+    if is_address(target) {
+        return Some(target.to_owned());
+    }
+    let path = target.strip_prefix('/').filter(|path| !path.starts_with('/'))?;
+    Some(format!("{}/{path}", origin(from)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_stay_on_the_web() {
+        let of = |target| absolute("https://hub.co:8/a/b", target);
+        assert_eq!(of("/c?d").as_deref(), Some("https://hub.co:8/c?d"));
+        assert_eq!(of("https://cdn.co/x").as_deref(), Some("https://cdn.co/x"));
+        assert_eq!([of("file:///etc/passwd"), of("//cdn.co/x"), of("x")], [None, None, None]);
+    }
+
+    #[test]
+    fn another_port_is_another_server() {
+        assert_eq!(origin("http://A.b:1/c"), Some("http://a.b:1".to_owned()));
+        assert_ne!(origin("http://a.b:1"), origin("http://a.b:2"));
+        assert_ne!(origin("http://a.b"), origin("https://a.b"));
+        assert_eq!(host("https://a.b:1/c?d"), "a.b:1");
+    }
+}
