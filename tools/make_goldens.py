@@ -4,10 +4,11 @@
     make_goldens.py OUT [NAME...]
 
 OUT/NAME gets config.json, generation_config.json, model.safetensors and io.safetensors, as
-fixtures/goldens/README.md describes. Needs torch, transformers==5.23.0 (5.24.0 for STATES, IMAGES, SHAPES, POINTS, SPEECH and llama4) and safetensors. The same
+fixtures/goldens/README.md describes. Needs torch, transformers==5.23.0 (5.24.0 for STATES, IMAGES, SHAPES, POINTS, SPEECH, RECORDINGS, SEEING and llama4) and safetensors. The same
 versions give the same bytes: seeds are fixed.
 
-Without names it writes all but those of POINTS. To add a case, add a line to DECODERS, STATES, SEQ2SEQ, LABELS, IMAGES, SHAPES, POINTS or SPEECH.
+Without names it writes all but those of POINTS and SEEING. To add a case, add a line to DECODERS, STATES, SEQ2SEQ, LABELS, IMAGES, SHAPES, POINTS,
+SPEECH, RECORDINGS or SEEING.
 """
 
 import argparse
@@ -188,7 +189,7 @@ LABELS = {
 
 # How far matrices are drawn from what they start from, where they would give one token again and again.
 SPREAD = {
-    "whisper": 0.2, "moonshine": 0.2,
+    "whisper": 0.2, "moonshine": 0.2, "clap": 0.2, "parakeet": 0.2, "wav2vec2-bert": 0.2, "blip": 0.2, "idefics3": 0.2, "paligemma": 0.2,
     "depth-anything": 0.18, "siglip2": 0.12, "dpt": 0.25, "vitpose": 0.2, "sam": 0.25, "gemma": 0.3, "gemma2": 0.05, "llama-dynamic": 0.2, "llama-yarn": 0.2, "phi3-longrope": 0.2, "qwen3": 0.2,
     "gpt-neox": 0.2, "gpt-neox-sequential": 0.3, "opt": 0.2, "opt-350m-like": 0.2, "marian": 0.3, "t5-gated-untied": 0.2,
     "glm4-moe": 0.2, "dots1": 0.2, "ernie4-5-moe": 0.2, "llama4": 0.2, "flex-olmo": 0.2, "hunyuan-moe": 0.2, "bart-classify": 0.3, "bert-choice": 0.3,
@@ -241,6 +242,60 @@ POINTS = {
 }
 
 # Encoders of sound with decoders. name -> (class of the model, keys of the configuration)
+# Models of features of recordings. name -> (class of the model, keys of the configuration)
+RECORDINGS = {
+    "clap": ("ClapModel", {
+        "projection_dim": 16,
+        "text_config": {
+            "vocab_size": 99, "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 3,
+            "max_position_embeddings": 20,
+        },
+        "audio_config": {
+            "spec_size": 32, "num_mel_bins": 16, "window_size": 4, "patch_size": 2, "patch_stride": [2, 2], "depths": [2, 2],
+            "num_attention_heads": [2, 4], "patch_embeds_hidden_size": 12, "hidden_size": 24,
+        },
+    }),
+    "parakeet": ("ParakeetForCTC", {
+        "vocab_size": 40, "pad_token_id": 39,
+        "encoder_config": {
+            "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 32, "conv_kernel_size": 5,
+            "subsampling_factor": 4, "subsampling_conv_channels": 6, "num_mel_bins": 16,
+        },
+    }),
+    "wav2vec2-bert": ("Wav2Vec2BertForCTC", {
+        "vocab_size": 40, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 32,
+        "feature_projection_input_dim": 16, "conv_depthwise_kernel_size": 5, "left_max_position_embeddings": 4,
+        "right_max_position_embeddings": 2, "mask_time_prob": 0.0,
+    }),
+}
+
+SEEING_TEXT = {
+    "vocab_size": 139, "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 3,
+    "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 128,
+}
+SEEING_TOWER = {
+    "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 3, "image_size": 16, "patch_size": 4,
+}
+# Models that see: those in fixtures/seeing, and BLIP. name -> (class of the model, keys of the configuration)
+SEEING = {
+    "blip": ("BlipForConditionalGeneration", {
+        "text_config": {
+            "vocab_size": 67, "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 3,
+            "max_position_embeddings": 20, "bos_token_id": 4, "sep_token_id": 2, "pad_token_id": 0, "encoder_hidden_size": 24,
+        },
+        "vision_config": SEEING_TOWER | {"num_channels": 3}, "image_text_hidden_size": 16, "projection_dim": 16,
+    }),
+    "idefics3": ("Idefics3ForConditionalGeneration", {
+        "image_token_id": 137, "scale_factor": 2, "pad_token_id": 0, "text_config": SEEING_TEXT | {"model_type": "llama", "pad_token_id": 0},
+        "vision_config": SEEING_TOWER,
+    }),
+    "paligemma": ("PaliGemmaForConditionalGeneration", {
+        "image_token_index": 137, "projection_dim": 48, "hidden_size": 48, "pad_token_id": 0,
+        "text_config": SEEING_TEXT | {"model_type": "gemma", "pad_token_id": 0},
+        "vision_config": SEEING_TOWER | {"model_type": "siglip_vision_model", "vision_use_head": False},
+    }),
+}
+
 SPEECH = {
     # Fewer layers and heads in the decoder, as distilled models have.
     "whisper": ("WhisperForConditionalGeneration", {
@@ -412,6 +467,70 @@ def speech_io(model) -> dict:
     }
 
 
+def recordings_io(model) -> dict:
+    """Features of two recordings; for CLAP three texts too. The second recording of Wav2Vec2-BERT is shorter."""
+    config = model.config
+    if config.model_type == "clap":
+        mask = (torch.arange(9) < torch.tensor([9, 4, 6])[:, None]).long()
+        ids = torch.where(mask == 1, torch.randint(3, config.text_config.vocab_size, mask.shape), config.text_config.pad_token_id)
+        # Fewer frames than the image has.
+        features = torch.randn(2, 1, 61, config.audio_config.num_mel_bins).float().double()
+        inputs = {"input_ids": ids, "attention_mask": mask, "input_features": features}
+    else:
+        size = config.encoder_config.num_mel_bins if config.model_type == "parakeet_ctc" else config.feature_projection_input_dim
+        mask = torch.ones(2, 22, dtype=torch.int64)
+        mask[1, 22 if config.model_type == "parakeet_ctc" else 15 :] = 0
+        inputs = {"input_features": torch.randn(2, 22, size).float().double() * mask[..., None], "attention_mask": mask}
+    out = model(**inputs)
+    names = [name for name in ("logits", "logits_per_audio", "logits_per_text", "text_embeds", "audio_embeds") if name in out]
+    return {f"in.{name}": value for name, value in inputs.items()} | {f"out.{name}": out[name] for name in names}
+
+
+def seeing_io(model) -> dict:
+    """An image and a text with its places, and what greedy search makes of a prompt; of BLIP two images and the beginnings of texts."""
+    config = model.config
+    size = config.vision_config.image_size
+    if config.model_type == "blip":
+        pixels = torch.randn(2, 3, size, size).float().double()
+        ids = torch.randint(3, config.text_config.vocab_size, (2, 5))
+        ids[:, 0] = config.text_config.bos_token_id
+        out = model(pixel_values=pixels, input_ids=ids)
+        return {
+            "in.pixel_values": pixels, "in.decoder_input_ids": ids, "out.encoder_last_hidden_state": out.last_hidden_state,
+            "out.logits": out.logits,
+        }
+    is_paligemma = config.model_type == "paligemma"
+    places = 16 if is_paligemma else 4
+    pixels = torch.randn(1, 3, size, size).float().double()
+    if not is_paligemma:
+        pixels = pixels[None]
+
+    def score(ids):
+        given = {"pixel_values": pixels, "attention_mask": torch.ones_like(ids)}
+        if is_paligemma:
+            # The last tokens are an answer, which sees what was before it alone.
+            given["token_type_ids"] = (torch.arange(ids.shape[1]) >= prompt.shape[1]).long()[None]
+        return model(input_ids=ids, **given).logits
+
+    token = lambda count: torch.randint(3, 136, (1, count))
+    for _ in range(100):
+        prompt = torch.cat([token(2), torch.full((1, places), 137), token(3)], 1)
+        greedy = prompt
+        # A place of an image has no vector after the prompt.
+        while greedy.shape[1] < prompt.shape[1] + NEW and not (greedy[:, prompt.shape[1] :] == 137).any():
+            greedy = torch.cat([greedy, score(greedy)[:, -1:].argmax(-1)], 1)
+        new = greedy[0, prompt.shape[1] :]
+        if (new != 137).all() and new.unique().numel() >= 3:
+            break
+    else:
+        raise SystemExit(f"{config.model_type} generates the same ids again and again, or places of images")
+    ids = torch.cat([prompt, token(3)], 1)
+    io = {"in.pixel_values": pixels, "in.input_ids": ids, "out.logits": score(ids), "in.prompt": prompt, "out.greedy": greedy}
+    if is_paligemma:
+        io["in.token_type_ids"] = (torch.arange(ids.shape[1]) >= prompt.shape[1]).long()[None]
+    return io
+
+
 def labels_io(model) -> dict:
     """Rows of three lengths, padded on the right; or as many choices in each row."""
     config = model.config
@@ -475,7 +594,7 @@ def points_io(model) -> dict:
 
 def write(name: str, folder: Path) -> None:
     decoder = name in DECODERS
-    kind, keys, *sides = (DECODERS | STATES | SEQ2SEQ | LABELS | IMAGES | SHAPES | POINTS | SPEECH)[name]
+    kind, keys, *sides = (DECODERS | STATES | SEQ2SEQ | LABELS | IMAGES | SHAPES | POINTS | SPEECH | RECORDINGS | SEEING)[name]
     model = build(name, kind, TINY | keys if decoder else keys)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -485,6 +604,7 @@ def write(name: str, folder: Path) -> None:
     torch.set_default_dtype(torch.float64)
     with torch.no_grad():
         make = decoder_io if decoder else states_io if name in STATES else labels_io if name in LABELS else seq2seq_io
+        make = recordings_io if name in RECORDINGS else seeing_io if name in SEEING else make
         make = points_io if name in POINTS else shapes_io if name in SHAPES else speech_io if name in SPEECH else make
         io = images_io(model, *sides) if name in IMAGES else make(model)
     torch.set_default_dtype(torch.float32)
@@ -496,7 +616,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME")
     args = parser.parse_args()
-    for name in args.names or [*DECODERS, *STATES, *SEQ2SEQ, *LABELS, *IMAGES, *SHAPES, *SPEECH]:
+    for name in args.names or [*DECODERS, *STATES, *SEQ2SEQ, *LABELS, *IMAGES, *SHAPES, *SPEECH, *RECORDINGS]:
         write(name, args.out / name)
         print(args.out / name)
 

@@ -26,14 +26,14 @@ const LARGE_SCORES: &str = "t5-gated-untied";
 /// Goldens whose graphs have the operators of others, with other sizes: compiling their kernels for the processor takes minutes.
 /// `convbert`, `nystromformer`, networks of convolutions and mixtures of experts have some that the target refuses. So have some
 /// of those with states of a fixed size; in the others, activations stay beside the sums that convolutions become.
-const ALIKE: &str = "albert ast bamba beit clip codegen cohere convbert convnext deberta deberta-v2 deepseek-v2 deepseek-v3 deit \
+const ALIKE: &str = "albert ast bamba beit blip clap clip codegen cohere convbert convnext deberta deberta-v2 deepseek-v2 deepseek-v3 deit \
     depth-anything detr dinov2 dinov2-registers dinov3 dots1 dpt electra ernie4-5 ernie4-5-moe esm eurobert \
     exaone4 falcon falcon-h1 falcon-mamba flex-olmo gemma4 glm4 glm4-moe gpt-bigcode gpt-neo gpt-oss gptj granite \
     granitemoe granitemoehybrid gte helium hubert hunyuan-moe jamba jina-v3 layoutlm lfm2 lfm2-moe llama4 longt5 mamba \
-    mamba2 mixtral mobilebert mpt mt5 nemotron nemotron-h nomic-bert nystromformer olmo2 olmo3 olmoe phi phimoe \
+    mamba2 mixtral mobilebert mpt mt5 nemotron nemotron-h nomic-bert nystromformer olmo2 olmo3 olmoe parakeet phi phimoe \
     qwen2-moe qwen3-5 qwen3-5-moe qwen3-embedding qwen3-moe qwen3-next qwen3-tokens rembert resnet roformer \
     segformer siglip siglip2 smollm3 squeezebert stablelm starcoder2 swin swinv2 t5-classify t5-encoder t5-tokens trocr \
-    umt5 vitpose wav2vec2 wavlm xlm-roberta-xl yolos";
+    umt5 vitpose wav2vec2 wav2vec2-bert wavlm xlm-roberta-xl yolos";
 
 fn goldens() -> Vec<String> {
     let mut all = names(&repository().join("fixtures/goldens"));

@@ -254,6 +254,8 @@ fn seen_agree(model: &Path, io: &Path, options: &CompileOptions) {
     let logits = find(&expected, "logits");
     let vocabulary = logits.shape()[2];
     let ports = decoder.session.inputs().to_vec();
+    // Of PaliGemma these tell an answer from what is before it.
+    let types = inputs.iter().find(|(name, _)| name == "token_type_ids").map(|(_, types)| types.clone());
     let takes_types = ports.iter().any(|port| port.name == "token_type_ids");
     let inputs = |columns: Range<usize>| {
         let matrix = |elements: Vec<i64>| Tensor::new(vec![1, elements.len()], elements).unwrap();
@@ -264,7 +266,10 @@ fn seen_agree(model: &Path, io: &Path, options: &CompileOptions) {
             ("position_ids".to_owned(), matrix((0i64..).take(columns.end).skip(columns.start).collect())),
         ];
         if takes_types {
-            let types = is_place[columns].iter().map(|place| i64::from(*place)).collect();
+            let types = match &types {
+                Some(types) => types.as_i64().unwrap()[columns].to_vec(),
+                None => is_place[columns].iter().map(|place| i64::from(*place)).collect(),
+            };
             all.push(("token_type_ids".to_owned(), matrix(types)));
         }
         all
@@ -375,9 +380,23 @@ fn minilm() {
     ONNX_TARGETS.iter().for_each(|&target| agrees(&model, &io, &options(target)));
 }
 
+/// An encoder of samples and a decoder after it.
+#[test]
+fn models_that_hear() {
+    let folder = repository().join("fixtures/hearing/moonshine");
+    // Engines need ranges of sizes.
+    for target in ONNX_TARGETS.into_iter().filter(|target| *target != &TRT) {
+        for fusion in [true, false] {
+            let mut options = options(target);
+            options.passes.fusion = fusion;
+            encoder_decoder_agrees(&folder, &folder.join("io.safetensors"), &options);
+        }
+    }
+}
+
 #[test]
 fn models_that_see() {
-    for name in ["gemma3-vision", "llava", "smolvlm"] {
+    for name in ["gemma3-vision", "idefics3", "llava", "paligemma", "smolvlm"] {
         println!("golden {name}");
         let folder = repository().join("fixtures/seeing").join(name);
         // Engines need ranges of sizes.

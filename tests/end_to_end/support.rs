@@ -169,7 +169,7 @@ pub(crate) const IMAGES: [&str; 16] = [
 ];
 
 /// Goldens of models of recordings, which take no ids.
-pub(crate) const SOUNDS: [&str; 4] = ["ast", "hubert", "wav2vec2", "wavlm"];
+pub(crate) const SOUNDS: [&str; 6] = ["ast", "hubert", "parakeet", "wav2vec2", "wav2vec2-bert", "wavlm"];
 
 /// Those that take waveforms, for which an engine needs to know how many samples there are.
 const WAVEFORMS: [&str; 3] = ["hubert", "wav2vec2", "wavlm"];
@@ -182,6 +182,8 @@ pub(crate) fn with_sizes(model: &Path, options: &CompileOptions) -> CompileOptio
     let name = model.file_name().unwrap().to_string_lossy();
     let sizes = match &*name {
         "sam" => "batch_size=1:2:8,point_batch_size=1:2:3,nb_points_per_image=1:4:8",
+        "clap" => "batch_size=1:2:8,num_frames=1:61:64,text_batch_size=1:3:8,sequence_length=1:9:16",
+        "parakeet" | "wav2vec2-bert" => "batch_size=1:2:8,sequence_length=1:22:64",
         name if WAVEFORMS.contains(&name) => "batch_size=1:2:8,sequence_length=400:800:1600",
         name if OF_ANY_SIZE.contains(&name) => "batch_size=1:2:8,height=32,width=32",
         _ => "",
