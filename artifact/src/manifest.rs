@@ -11,7 +11,7 @@ use crate::recipe::{ExpertsName, Recipe};
 use anyhow::{Context, Result, bail};
 use planish_files::Kind;
 use planish_ir::{InputRole, OutputRole, PartRole, Symbol, SymbolRole};
-use planish_models::{LengthDependence, LoadOptions, Pooling, Task};
+use planish_models::{ImagePlaces, LengthDependence, LoadOptions, Pooling, Task};
 use planish_passes::Logits;
 use planish_passes::precision::PartPrecision;
 use serde::{Deserialize, Serialize};
@@ -105,6 +105,9 @@ pub struct Manifest {
     /// How the keys of a token depend on the length of the text; absent where that is not known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub length_dependence: Option<LengthDependence>,
+    /// How prompts write images; absent where the model takes none beside tokens.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub places: Option<ImagePlaces>,
     /// The comparison with the source; absent without `--verify`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verification: Option<Report>,

@@ -40,7 +40,7 @@ pub fn bind_types(graph: &Graph, given: &[(&str, &TensorType, TensorType)]) -> R
             return Err(mismatch(name, ty, actual, String::new()));
         }
         for (dim, size) in ty.shape.iter().zip(actual.shape.iter()) {
-            let (Some(symbol), Some(size)) = (dim.as_symbol(), size.as_constant()) else { continue };
+            let Some((symbol, size)) = size.as_constant().and_then(|size| dim.solve(size)) else { continue };
             let &mut (first, first_input) = bound.entry(symbol).or_insert((size, name));
             if first != size {
                 return Err(EvalError::Symbol {

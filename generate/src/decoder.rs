@@ -150,20 +150,22 @@ impl Decoder {
         };
         let mask = self.rows.iter().flat_map(seen);
         let ids = last(&|row| padded(row, &mut row.ids.iter().copied()))?;
-        let mut tokens = Vec::new();
-        match &mut self.eyes {
-            None => tokens.push((&self.ids, ids)),
-            Some(eyes) => {
-                let rows: Vec<_> = self.rows.iter().map(|row| (row.ids.as_slice(), row.padding, row.seen)).collect();
-                tokens.push((&self.ids, eyes.vectors(ids, &rows, &columns)?));
-                if let Some((name, types)) = eyes.types(&rows, &columns)? {
-                    tokens.push((name, types));
-                }
-            }
+        let rows: Vec<_> = self.rows.iter().map(|row| (row.ids.as_slice(), row.padding, row.seen)).collect();
+        let read = match &mut self.eyes {
+            None => ids,
+            Some(eyes) => eyes.vectors(ids, &rows, &columns)?,
+        };
+        let mut tokens = vec![(&self.ids, read), (&self.mask, matrix(self.rows.len(), mask.collect())?)];
+        if let Some(eyes) = &self.eyes {
+            tokens.extend(eyes.types(&rows, &columns)?);
         }
-        tokens.push((&self.mask, matrix(self.rows.len(), mask.collect())?));
         if let Some(positions) = &self.positions {
-            tokens.push((positions, last(&|row| padded(row, &mut (0i64..).take(row.ids.len())))?));
+            let coordinates = self.eyes.as_ref().and_then(|eyes| eyes.positions(&rows, &columns));
+            let value = match coordinates {
+                Some(value) => value?,
+                None => last(&|row| padded(row, &mut (0i64..).take(row.ids.len())))?,
+            };
+            tokens.push((positions, value));
         }
         let tokens = tokens.iter().map(|(name, value)| (name.as_str(), value));
         let inputs: Vec<(&str, &RuntimeValue)> = tokens.chain(self.cache.inputs()).collect();

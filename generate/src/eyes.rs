@@ -6,16 +6,19 @@ use anyhow::{Context, Result, anyhow, bail};
 use planish_artifact::manifest::PartManifest;
 use planish_eval::Tensor;
 use planish_ir::{InputRole, OutputRole, PartRole};
+use planish_models::{ImagePlaces, PlacesForm};
 use planish_runtimes::{RuntimeValue, Session};
 
 use super::model::{Parts, matrix, output};
-use super::places::{Seen as SeenTogether, image_token, together};
+use super::places::{Grid, of_manifest};
 
 /// What the prompt of a row sees.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Seen {
     /// The first of its vectors of images, among all.
     first: usize,
+    /// The first of its images, among all.
+    image: usize,
     /// The tokens of the prompt: those after them stand for no place.
     pub(super) prompt: usize,
     /// Whether it has places of images.
@@ -34,14 +37,23 @@ pub(super) struct Eyes {
     embedder: Box<dyn Session>,
     ids: String,
     vectors: String,
-    /// The id of a token that stands for a place of an image.
-    token: i64,
-    /// The input of the decoder that says which tokens see each other, and which those are.
-    types: Option<(String, SeenTogether)>,
-    /// The vectors of the images of the next prompts, [places, hidden], until these begin.
-    next: Option<Tensor>,
-    /// Those of the prompts that are read.
-    seen: Option<Tensor>,
+    /// The input of the shapes of images, where they have any.
+    grid: Option<String>,
+    places: ImagePlaces,
+    /// The input of the decoder that says which tokens see each other.
+    types: Option<String>,
+    /// What was seen for the next prompts, until these begin.
+    next: Option<Images>,
+    /// What was seen for the prompts that are read.
+    seen: Option<Images>,
+}
+
+/// Images as the part that sees gives them.
+struct Images {
+    /// [places, hidden].
+    vectors: Tensor,
+    /// Frames, rows and columns of places of each image, where images have any shape.
+    grids: Vec<Grid>,
 }
 
 impl Eyes {
@@ -58,14 +70,14 @@ impl Eyes {
                 "--set prefill_chunk_size cuts prompts, and tokens of this model see those after them, which one run has to read; leave it out"
             );
         }
-        let folder = &parts.artifact.folder;
         Ok(Some(Self {
             features: vision.given(OutputRole::Embeddings)?,
             axes: pixels.context("the part that sees takes no images")?.value.dims().len(),
             ids: embedder.named(InputRole::TokenIds)?,
             vectors: embedder.given(OutputRole::Embeddings)?,
-            token: image_token(folder)?,
-            types: types.map(|name| Ok::<_, anyhow::Error>((name, together(folder)?))).transpose()?,
+            grid: vision.input_of(InputRole::PatchGrid).map(|input| input.value.name.clone()),
+            places: of_manifest(parts.artifact)?,
+            types,
             vision: parts.session(vision)?,
             embedder: parts.session(embedder)?,
             next: None,
@@ -80,16 +92,41 @@ impl Eyes {
 
     /// Looks at the images of the next prompts, one after the other, so that memory does not depend on how many there are.
     pub(super) fn see(&mut self, inputs: &[(String, Tensor)]) -> Result<()> {
-        let [(name, pixels)] = inputs else { bail!("images are one tensor, and {} are given", inputs.len()) };
+        let given = |name: Option<&String>| inputs.iter().find(|(other, _)| Some(other) == name);
+        let grid = given(self.grid.as_ref());
+        let Some((name, pixels)) = inputs.iter().find(|(name, _)| Some(name) != self.grid.as_ref()) else {
+            bail!("images have no pixels")
+        };
         let Some((&count, of_one)) = pixels.shape().split_first() else { bail!("images are no tensor of several") };
         let bytes = pixels.to_bytes();
         let size = bytes.len() / count.max(1);
-        let mut shape = vec![1; self.axes.saturating_sub(of_one.len())];
-        shape.extend(of_one);
-        let (mut all, mut places, mut kind) = (Vec::new(), 0, None);
-        for image in bytes.chunks_exact(size.max(1)) {
-            let image = Tensor::from_bytes(pixels.dtype(), shape.clone(), image).context("an image has no pixels")?;
-            let mut outputs = self.vision.run_values(&[(name, &image.into())])?;
+        let mut images = Vec::new();
+        let mut grids = Vec::new();
+        if let (Some((_, grid)), PlacesForm::Grid { merge }) = (grid, self.places.form) {
+            // Shapes are integers far below 2^53.
+            let sides: Vec<usize> = grid.to_f64().iter().map(|side| *side as usize).collect();
+            for own in sides.as_chunks::<3>().0 {
+                images.push((own.iter().product(), Some(own.map(whole))));
+                grids.push([own[0], own[1] / merge, own[2] / merge]);
+            }
+        } else {
+            images = vec![(1, None); count];
+        }
+        let (mut all, mut places, mut kind, mut from) = (Vec::new(), 0, None, 0);
+        for (rows, sides) in images {
+            let image =
+                bytes.get(from * size..(from + rows) * size).context("images have fewer patches than their shapes")?;
+            from += rows;
+            let first = if sides.is_some() { vec![rows] } else { vec![1; self.axes.saturating_sub(of_one.len())] };
+            let shape = first.into_iter().chain(of_one.iter().copied()).collect();
+            let image = Tensor::from_bytes(pixels.dtype(), shape, image).context("an image has no pixels")?;
+            let mut given: Vec<(&str, RuntimeValue)> = vec![(name, image.into())];
+            if let (Some(name), Some(sides)) = (&self.grid, sides) {
+                let sides = Tensor::new(vec![1, 3], sides.to_vec()).context("a shape has three numbers")?;
+                given.push((name, sides.into()));
+            }
+            let given: Vec<(&str, &RuntimeValue)> = given.iter().map(|(name, value)| (*name, value)).collect();
+            let mut outputs = self.vision.run_values(&given)?;
             let features = tensor(&output(&mut outputs, &self.features)?)?;
             let &[rows, hidden] = features.shape() else {
                 bail!("`{}` is {:?}, and vectors of places were expected", self.features, features.shape())
@@ -99,7 +136,8 @@ impl Eyes {
             all.extend(features.to_bytes());
         }
         let (dtype, hidden) = kind.context("there is no image")?;
-        self.next = Tensor::from_bytes(dtype, vec![places, hidden], &all);
+        let vectors = Tensor::from_bytes(dtype, vec![places, hidden], &all);
+        self.next = vectors.map(|vectors| Images { vectors, grids });
         Ok(())
     }
 
@@ -110,11 +148,17 @@ impl Eyes {
     pub(super) fn share(&mut self, prompts: &[Vec<i64>]) -> Result<Vec<Seen>> {
         self.seen = self.next.take();
         let have = self.check(prompts)?;
-        let mut first = 0;
+        let grids = self.seen.as_ref().map_or(&[][..], |seen| &seen.grids);
+        let (mut first, mut image) = (0, 0);
         let seen = prompts.iter().map(|ids| {
             let places = self.places(ids);
-            let own = Seen { first, prompt: ids.len(), has_images: have > 0 && places > 0 };
+            let own = Seen { first, image, prompt: ids.len(), has_images: have > 0 && places > 0 };
             first += places;
+            let mut left = places;
+            while left > 0 && image < grids.len() {
+                left = left.saturating_sub(grids[image].iter().product());
+                image += 1;
+            }
             own
         });
         Ok(seen.collect())
@@ -125,12 +169,12 @@ impl Eyes {
     /// # Errors
     /// When they have more or fewer.
     pub(super) fn check(&self, prompts: &[Vec<i64>]) -> Result<usize> {
-        let have = self.seen.as_ref().map_or(0, |seen| seen.shape()[0]);
+        let have = self.seen.as_ref().map_or(0, |seen| seen.vectors.shape()[0]);
         let places: usize = prompts.iter().map(|ids| self.places(ids)).sum();
         if places != have {
             bail!(
                 "the prompts have {places} tokens that stand for places of images (id {}), and the images have {have} places",
-                self.token
+                self.places.token
             );
         }
         Ok(have)
@@ -138,7 +182,7 @@ impl Eyes {
 
     /// How many tokens stand for a place.
     fn places(&self, ids: &[i64]) -> usize {
-        ids.iter().filter(|id| **id == self.token).count()
+        ids.iter().filter(|id| **id == self.places.token).count()
     }
 
     /// The columns of a row that have tokens, within some, with the index of each in the row.
@@ -160,9 +204,9 @@ impl Eyes {
         let mut outputs = self.embedder.run_values(&[(&self.ids, &ids)])?;
         let vectors = output(&mut outputs, &self.vectors)?;
         let is_place =
-            |(ids, _, seen): &Row<'_>, at: usize| at < seen.prompt && seen.has_images && ids[at] == self.token;
+            |(ids, _, seen): &Row<'_>, at: usize| at < seen.prompt && seen.has_images && ids[at] == self.places.token;
         let has_places = rows.iter().any(|row| Self::tokens(columns, *row).any(|(_, at)| is_place(row, at)));
-        let Some(seen) = self.seen.as_ref().filter(|_| has_places) else { return Ok(vectors) };
+        let Some(Images { vectors: seen, .. }) = self.seen.as_ref().filter(|_| has_places) else { return Ok(vectors) };
         let vectors = tensor(&vectors)?;
         let &[_, width, hidden] = vectors.shape() else { bail!("vectors of tokens have no three axes") };
         if seen.shape().get(1) != Some(&hidden) {
@@ -190,17 +234,36 @@ impl Eyes {
         Ok(placed.context("vectors have another size than their tensor")?.into())
     }
 
+    /// The positions of the tokens of columns, [3, rows, columns], where they have three coordinates.
+    pub(super) fn positions(&self, rows: &[Row<'_>], columns: &Range<usize>) -> Option<Result<RuntimeValue>> {
+        let PlacesForm::Grid { .. } = self.places.form else { return None };
+        let mut positions = vec![0; 3 * rows.len() * columns.len()];
+        for (number, row) in rows.iter().enumerate() {
+            let (ids, _, seen) = row;
+            let grids =
+                self.seen.as_ref().filter(|_| seen.has_images).map_or(&[][..], |images| &images.grids[seen.image..]);
+            let of_tokens = coordinates(ids, |at| at < seen.prompt && ids[at] == self.places.token, grids);
+            for (column, at) in Self::tokens(columns, *row) {
+                for (axis, position) in of_tokens[at].into_iter().enumerate() {
+                    positions[(axis * rows.len() + number) * columns.len() + column - columns.start] = position;
+                }
+            }
+        }
+        let tensor = Tensor::new(vec![3, rows.len(), columns.len()], positions);
+        Some(tensor.map(RuntimeValue::from).context("positions have another size than their tensor"))
+    }
+
     /// The types of the tokens of columns, where the decoder takes them, and the name of the input.
     pub(super) fn types(&self, rows: &[Row<'_>], columns: &Range<usize>) -> Result<Option<(&String, RuntimeValue)>> {
-        let Some((name, together)) = &self.types else { return Ok(None) };
+        let Some(name) = &self.types else { return Ok(None) };
         let mut types = vec![0; rows.len() * columns.len()];
         for (number, row) in rows.iter().enumerate() {
             let (ids, _, seen) = row;
             for (column, at) in Self::tokens(columns, *row) {
                 let of_prompt = at < seen.prompt;
-                types[number * columns.len() + column - columns.start] = i64::from(match together {
-                    SeenTogether::Images => of_prompt && seen.has_images && ids[at] == self.token,
-                    SeenTogether::Prompt => !of_prompt,
+                types[number * columns.len() + column - columns.start] = i64::from(match self.places.form {
+                    PlacesForm::First => !of_prompt,
+                    _ => of_prompt && seen.has_images && ids[at] == self.places.token,
                 });
             }
         }
@@ -208,6 +271,50 @@ impl Eyes {
     }
 }
 
+/// Positions of the tokens of a text with images of some shapes: those of a frame, of a row and of a column, as `get_rope_index` of the
+/// transformers library has them. A token after an image has the position after the largest of it.
+fn coordinates(ids: &[i64], is_place: impl Fn(usize) -> bool, mut grids: &[Grid]) -> Vec<[i64; 3]> {
+    let mut all: Vec<[i64; 3]> = Vec::with_capacity(ids.len());
+    let mut next = 0;
+    while all.len() < ids.len() {
+        let image = grids.split_first().filter(|_| is_place(all.len()));
+        let Some((&[frames, rows, columns], others)) = image else {
+            all.push([next; 3]);
+            next += 1;
+            continue;
+        };
+        grids = others;
+        let places = (0..frames * rows * columns).take(ids.len() - all.len());
+        all.extend(places.map(|at| {
+            [at / (rows * columns), at / columns % rows, at % columns].map(|coordinate| next + whole(coordinate))
+        }));
+        next += whole(rows.max(columns));
+    }
+    all
+}
+
+/// A size as an element of a tensor: sizes of images are far below 2^63.
+fn whole(size: usize) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
 fn tensor(value: &RuntimeValue) -> Result<Tensor> {
     value.to_tensor().ok_or_else(|| anyhow!("vectors cannot be read from the runtime"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `get_rope_index` of transformers 5.24 has them.
+    #[test]
+    fn images_have_positions_of_rows_and_columns() {
+        let ids = [1, 9, 9, 9, 9, 9, 9, 2, 9, 3, 9];
+        let is_place = |at: usize| at < 9 && ids[at] == 9;
+        let found = coordinates(&ids, is_place, &[[1, 2, 3], [1, 1, 1]]);
+        let image = [[1, 1, 1], [1, 1, 2], [1, 1, 3], [1, 2, 1], [1, 2, 2], [1, 2, 3]];
+        let rest = [[4; 3], [5; 3], [6; 3], [7; 3]];
+        assert_eq!(found, [&[[0; 3]][..], &image, &rest].concat());
+        assert_eq!(coordinates(&[5, 6], |_| false, &[]), [[0; 3], [1; 3]]);
+    }
 }

@@ -1,104 +1,33 @@
 //! The places of images in prompts: what processors of the transformers library put there, of the texts of models that see.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
 use planish_data::tokenizer::TextTokenizer;
-use planish_data::tokenizer::document::Document;
 use planish_data::tokenizer::token;
 use planish_ir::{Bindings, OutputRole, PartRole};
+use planish_models::{ImagePlaces, PlacesForm};
 
 use super::images::processor;
 
-/// The kinds of models, by how they write an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// As many tokens as there are places.
-    Plain,
-    /// The same between tokens that begin and end it, and line breaks around these.
-    Framed,
-    /// Rows of tiles, and then the whole image, each after a token that says which.
-    Tiles,
-    /// All images, then the token that begins texts, the text and a line break.
-    First,
-}
+/// Frames, rows and columns of the places of an image.
+pub(super) type Grid = [usize; 3];
 
-/// The types of models with their kinds, and the ids of tokens of images where the configuration does not say them.
-const TYPES: [(&str, Kind, i64); 5] = [
-    ("gemma3", Kind::Framed, 262_144),
-    ("idefics3", Kind::Tiles, 128_257),
-    ("llava", Kind::Plain, 32_000),
-    ("paligemma", Kind::First, 256_000),
-    ("smolvlm", Kind::Tiles, 128_257),
-];
-
-/// Which tokens see each other whatever their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
-    /// Those of an image.
-    Images,
-    /// Those of a prompt.
-    Prompt,
-}
-
-/// The configuration of a model that sees.
-struct Own {
-    kind: Kind,
-    token: i64,
-    /// The tokens that begin and end an image, where there are some.
-    frame: [i64; 2],
-}
-
-/// What config.json says.
-fn own(folder: &Path) -> Result<Own> {
-    const FILE: &str = "config.json";
-    let mut document =
-        Document::open(&folder.join(FILE))?.with_context(|| format!("{} has no {FILE}", folder.display()))?;
-    let name = document.take("model_type", "a type of models", |value| value.as_str().map(str::to_owned))?;
-    let name = name.unwrap_or_default();
-    let found = TYPES.iter().find(|(known, ..)| *known == name);
-    let (_, kind, usual) = found.with_context(|| {
-        let names: Vec<&str> = TYPES.iter().map(|(name, ..)| *name).collect();
-        format!(
-            "`model_type` of {} is {name}, and images are read for {}",
-            folder.join(FILE).display(),
-            names.join(", ")
-        )
-    })?;
-    let mut id = |names: [&str; 2], usual: i64| -> Result<i64> {
-        for name in names {
-            if let Some(id) = document.take(name, "a token id", serde_json::Value::as_i64)? {
-                return Ok(id);
-            }
-        }
-        Ok(usual)
-    };
-    let token = id(["image_token_id", "image_token_index"], *usual)?;
-    let frame = [id(["boi_token_id", "boi_token_index"], 255_999)?, id(["eoi_token_id", "eoi_token_index"], 256_000)?];
-    Ok(Own { kind: *kind, token, frame })
-}
-
-/// The id of a token that stands for a place of an image, of the artifact in a folder.
+/// How prompts of an artifact write images.
 ///
 /// # Errors
-/// When its config.json cannot be read, or is of a type that is not known.
-pub(super) fn image_token(folder: &Path) -> Result<i64> {
-    Ok(own(folder)?.token)
-}
-
-/// Which tokens see each other, where the decoder of an artifact asks for that.
-///
-/// # Errors
-/// As of [`image_token`].
-pub(super) fn together(folder: &Path) -> Result<Seen> {
-    Ok(if own(folder)?.kind == Kind::First { Seen::Prompt } else { Seen::Images })
+/// When its manifest does not say.
+pub(super) fn of_manifest(artifact: &Artifact) -> Result<ImagePlaces> {
+    artifact.manifest.places.with_context(|| {
+        format!("the manifest of {} does not say how prompts write images; compile it again", artifact.folder.display())
+    })
 }
 
 /// How an artifact writes images in prompts.
 pub(super) struct Places {
-    own: Own,
-    /// Places of an image, or of a tile of one.
+    own: ImagePlaces,
+    /// Places of an image, or of a tile of one, where all have as many.
     count: usize,
 }
 
@@ -117,21 +46,38 @@ impl Places {
         let count = rows.and_then(|rows| usize::try_from(rows).ok());
         let count = count
             .with_context(|| format!("{} does not say how many places an image has", artifact.folder.display()))?;
-        Ok(Self { own: own(&artifact.folder)?, count })
+        Ok(Self { own: of_manifest(artifact)?, count })
     }
 
     /// Whether texts have all special tokens after images are in them.
     pub(super) fn are_whole_texts(&self) -> bool {
-        self.own.kind == Kind::First
+        self.own.form == PlacesForm::First
     }
 
-    /// The places of files of images: rows and columns of tiles of each.
-    fn grids(artifact: &Artifact, images: &[PathBuf]) -> Result<Vec<[usize; 2]>> {
+    /// The places of files of images: rows and columns of tiles of each, or of patches.
+    fn grids(&self, artifact: &Artifact, images: &[PathBuf]) -> Result<Vec<[usize; 2]>> {
         if images.is_empty() {
             return Ok(Vec::new());
         }
         let processor = processor(artifact)?;
+        if let (PlacesForm::Grid { merge }, Some(own)) = (self.own.form, processor.side_of_squares())
+            && own != merge
+        {
+            bail!(
+                "`merge_size` of the processor of pictures in {} is {own}, and the model makes a place of {merge} x {merge} patches; set \
+                 it to {merge}",
+                artifact.folder.display()
+            );
+        }
         images.iter().map(|path| processor.grid(path)).collect()
+    }
+
+    /// The places of an image of a grid.
+    fn places(&self, [rows, columns]: [usize; 2]) -> usize {
+        match self.own.form {
+            PlacesForm::Grid { merge } => rows * columns / (merge * merge),
+            _ => (rows * columns + 1) * self.count,
+        }
     }
 
     /// Refuses token ids with another number of places than images have.
@@ -139,8 +85,8 @@ impl Places {
     /// # Errors
     /// When they have another one, or an image cannot be read.
     pub(super) fn check(&self, ids: &[i64], artifact: &Artifact, images: &[PathBuf]) -> Result<()> {
-        let grids = Self::grids(artifact, images)?;
-        let wanted: usize = grids.iter().map(|[rows, columns]| (rows * columns + 1) * self.count).sum();
+        let grids = self.grids(artifact, images)?;
+        let wanted: usize = grids.into_iter().map(|grid| self.places(grid)).sum();
         let have = ids.iter().filter(|id| **id == self.own.token).count();
         if have == wanted {
             return Ok(());
@@ -170,11 +116,11 @@ impl Places {
                 format!("the tokenizer of {} has no token with the id {id}", artifact.folder.display())
             })
         };
-        let Own { kind, token: image, frame } = &self.own;
-        let image = written(*image)?;
-        let place = if *kind == Kind::Framed { written(frame[0])? } else { image.clone() };
+        let form = self.own.form;
+        let image = written(self.own.token)?;
+        let place = if let PlacesForm::Framed { begin, .. } = form { written(begin)? } else { image.clone() };
         let mut text = text.to_owned();
-        if *kind == Kind::First {
+        if form == PlacesForm::First {
             let begin = token(&artifact.folder, "bos_token_id")?.map(written).transpose()?.unwrap_or_default();
             if !text.contains(&place) {
                 text = place.repeat(images.len()) + &text;
@@ -192,16 +138,17 @@ impl Places {
         }
         let full = image.repeat(self.count);
         let one = |[rows, columns]: [usize; 2]| -> Result<String> {
-            Ok(match kind {
-                Kind::Plain | Kind::First => full.clone(),
-                Kind::Framed => format!("\n\n{place}{full}{}\n\n", written(frame[1])?),
-                Kind::Tiles => tiles(rows, columns, &full),
+            Ok(match form {
+                PlacesForm::Plain | PlacesForm::First => full.clone(),
+                PlacesForm::Framed { end, .. } => format!("\n\n{place}{full}{}\n\n", written(end)?),
+                PlacesForm::Tiles => tiles(rows, columns, &full),
+                PlacesForm::Grid { .. } => image.repeat(self.places([rows, columns])),
             })
         };
         let mut filled = String::new();
         let mut pieces = pieces.into_iter();
         filled += pieces.next().unwrap_or_default();
-        for (piece, grid) in pieces.zip(Self::grids(artifact, images)?) {
+        for (piece, grid) in pieces.zip(self.grids(artifact, images)?) {
             filled += &one(grid)?;
             filled += piece;
         }

@@ -93,6 +93,23 @@ impl Dim {
         }
     }
 
+    /// The symbol and its coefficient, where the dimension is a multiple of just one.
+    #[must_use]
+    pub fn as_multiple(&self) -> Option<(&Symbol, i64)> {
+        match (self.terms.as_slice(), self.constant) {
+            ([Term { symbols, coefficient: count @ 1.. }], 0) if symbols.len() == 1 => Some((symbols.first()?, *count)),
+            _ => None,
+        }
+    }
+
+    /// The symbol that the dimension is a multiple of, and what it is where the dimension has a size; `None` of other dimensions, and
+    /// where the size is no such multiple.
+    #[must_use]
+    pub fn solve(&self, size: i64) -> Option<(&Symbol, i64)> {
+        let (symbol, count) = self.as_multiple()?;
+        (size % count == 0).then(|| (symbol, size / count))
+    }
+
     /// Every symbol that occurs, with repeats.
     pub fn symbols(&self) -> impl Iterator<Item = &Symbol> {
         self.terms.iter().flat_map(|t| &t.symbols)

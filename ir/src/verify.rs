@@ -8,7 +8,7 @@
 //! | V04 | outputs have unique, non-empty names that no other input has, and values of the graph |
 //! | V05 | a weight has the type of its value |
 //! | V06 | a node's results name it as what defines them, and each node is in the order once |
-//! | V07 | every symbol of a type or an attribute is a dimension of an input, or of a result of a `foreign` or `conv` node no later |
+//! | V07 | every symbol of a type or an attribute is a dimension of an input, which may be a multiple of it, or of a result of a `foreign` or `conv` node no later |
 //! | V08 | no known dimension is negative |
 //! | V09 | only `foreign` operators take what is not a tensor of a known number of dimensions |
 
@@ -60,7 +60,7 @@ impl std::error::Error for VerifyError {}
 /// All that do not hold.
 pub fn verify(graph: &Graph) -> Result<(), VerifyError> {
     let inputs = graph.inputs().iter().flat_map(|v| graph.type_of(*v).dims());
-    let symbols: HashSet<Symbol> = inputs.filter_map(|d| d.as_symbol().cloned()).collect();
+    let symbols: HashSet<Symbol> = inputs.filter_map(|d| Some(d.as_multiple()?.0.clone())).collect();
     let determined = graph.nodes().flat_map(|(_, node)| node.op.determined_symbols()).cloned();
     let mut checks = Checks { graph, violations: Vec::new() };
     checks.values(&symbols.iter().cloned().chain(determined).collect());

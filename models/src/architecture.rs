@@ -3,7 +3,7 @@
 use crate::checkpoint::config_keys::Only;
 use crate::checkpoint::gguf::Kind;
 use crate::layers::builder::Builder;
-use crate::{ModelError, Task};
+use crate::{ImagePlaces, ModelError, Task};
 
 /// How checkpoints of one `model_type` become graphs.
 pub struct Architecture {
@@ -69,4 +69,6 @@ pub(crate) struct Properties {
     pub(crate) recompute_at: Option<usize>,
     /// The length from which on rotary frequencies depend on the length, where there is one.
     pub(crate) frequencies_change_at: Option<usize>,
+    /// How prompts write images, of a model that sees.
+    pub(crate) places: Option<ImagePlaces>,
 }

@@ -24,6 +24,7 @@ mod error;
 mod layers;
 mod load;
 pub mod names;
+mod places;
 mod sentence;
 mod task;
 
@@ -41,6 +42,7 @@ pub use load::{
     IdRange, ImageSize, LatentCache, LengthDependence, LoadOptions, Loaded, NotAnImageSize, Part, Preprocessing,
     Towers, load,
 };
+pub use places::{ImagePlaces, PlacesForm};
 pub use sentence::{
     ModuleEntry, Pooling, UnknownPooling, module_entries, pooling_config, pooling_modes, written_modules,
 };

@@ -18,7 +18,7 @@ use crate::layers::patches::MAX_SIDE;
 use crate::layers::pictures::PictureSteps;
 use crate::layers::sounds::SoundSteps;
 use crate::sentence;
-use crate::{Checkpoint, ModelError, Pooling, Task};
+use crate::{Checkpoint, ImagePlaces, ModelError, Pooling, Task};
 
 /// How to load.
 #[derive(Clone, Debug, Default)]
@@ -159,6 +159,8 @@ pub struct Loaded {
     /// The length in tokens at which a text is read anew as a whole, as keys and values in the cache
     /// are those of shorter texts; absent where they hold at all lengths.
     pub recompute_at: Option<usize>,
+    /// How prompts write images; absent where the model takes none beside tokens.
+    pub places: Option<ImagePlaces>,
     /// How the keys of a token depend on the length of the text; absent where that is not known.
     pub length_dependence: Option<LengthDependence>,
 }
@@ -297,6 +299,7 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
         vocab_size: interface.vocab_size,
         pad_token_id: interface.pad_token_id,
         recompute_at: interface.recompute_at,
+        places: interface.places,
         length_dependence: Some(
             interface.frequencies_change_at.map_or(LengthDependence::Never, LengthDependence::From),
         ),

@@ -57,6 +57,9 @@ pub(crate) const PIXELS: Named<InputRole> = ("pixel_values", InputRole::Pixels);
 /// Which patches an image has, where images have any shape, and their rows and columns.
 pub(crate) const PIXEL_MASK: Named<InputRole> = ("pixel_attention_mask", InputRole::PixelMask);
 pub(crate) const PATCH_GRID: Named<InputRole> = ("spatial_shapes", InputRole::PatchGrid);
+/// Frames, rows and columns of the patches of each image, as Transformers.js names them for Qwen2-VL and for later models.
+pub(crate) const GRID_OF_QWEN2_VL: Named<InputRole> = ("grid_thw", InputRole::PatchGrid);
+pub(crate) const IMAGE_GRID: Named<InputRole> = ("image_grid_thw", InputRole::PatchGrid);
 pub(crate) const FEATURES: Named<InputRole> = ("input_features", InputRole::Features);
 /// Whether a recording is longer than the features that a model takes.
 pub(crate) const IS_LONGER: Named<InputRole> = ("is_longer", InputRole::IsLonger);
@@ -120,6 +123,8 @@ pub(crate) const IMAGES_OF_ROW: &str = "num_images";
 pub(crate) const SEQUENCE: &str = "sequence_length";
 /// The patches of an image of any shape.
 pub(crate) const PATCHES: &str = "num_patches";
+/// The places of all images that take those of tokens.
+pub(crate) const PLACES: &str = "num_places";
 /// Rows and columns of pixels.
 pub(crate) const HEIGHT: &str = "height";
 pub(crate) const WIDTH: &str = "width";
@@ -145,6 +150,7 @@ const SYMBOLS: &[Named<SymbolRole>] = &[
     (IMAGES_OF_ROW, SymbolRole::Rows),
     (SEQUENCE, SymbolRole::Tokens),
     (PATCHES, SymbolRole::Tokens),
+    (PLACES, SymbolRole::Tokens),
     (HEIGHT, SymbolRole::Height),
     (WIDTH, SymbolRole::Width),
     (CHOICES, SymbolRole::Choices),

@@ -3,7 +3,7 @@
 
     check_images_in_prompts.py PLANISH PICTURE... [--targets onnx,ort] [--seed 0]
 
-Each model is small and random: LLaVA, Idefics3 (tiles), Gemma 3 and PaliGemma, with a tokenizer of words and a processor as transformers
+Each model is small and random: LLaVA, Idefics3 (tiles), Gemma 3, PaliGemma and the Qwen models that see, with a tokenizer of words and a processor as transformers
 saves them. Prompts with places of one picture and of several, as texts and through the chat template, have to give the ids of
 transformers. Exits 1 when they do not.
 """
@@ -105,7 +105,56 @@ def paligemma() -> tuple:
     return transformers.PaliGemmaForConditionalGeneration(config), transformers.PaliGemmaProcessor(images, tokenizer(False, **named)), "<image>"
 
 
-MODELS = dict(llava=llava, idefics3=idefics3, gemma3=gemma3, paligemma=paligemma)
+class Pads:
+    """What `Qwen2VLProcessor` of transformers does of images and texts, without the videos for which it needs torchvision."""
+
+    def __init__(self, image_processor: transformers.Qwen2VLImageProcessorPil, own: PreTrainedTokenizerFast):
+        self.image_processor, self.tokenizer = image_processor, own
+        self.chat_template = own.chat_template = TEMPLATE.replace("IMAGE", "<start_of_image><image><end_of_image>")
+
+    def __call__(self, images: list, text: str, **_: object) -> dict:
+        seen = self.image_processor(images=images[0], return_tensors="pt")
+        for grid in seen["image_grid_thw"]:
+            text = text.replace("<image>", "<place>" * (int(grid.prod()) // self.image_processor.merge_size**2), 1)
+        ids = self.tokenizer(text.replace("<place>", "<image>"), return_tensors="pt")["input_ids"]
+        return dict(input_ids=ids, attention_mask=torch.ones_like(ids), mm_token_type_ids=(ids == IMAGE).int(), **seen)
+
+    def apply_chat_template(self, *given: object, **more: object) -> str:
+        return self.tokenizer.apply_chat_template(*given, tokenize=False, **more)
+
+    def save_pretrained(self, folder: Path) -> None:
+        self.tokenizer.save_pretrained(folder)
+
+
+def qwen(name: str, tower: dict, **text: object) -> tuple:
+    """A Qwen model that sees, of images of any shape."""
+    sections = dict(mrope_section=[2, 1, 1], rope_type="default", rope_theta=1000.0)
+    ids = dict(image_token_id=IMAGE, video_token_id=4, vision_start_token_id=7, vision_end_token_id=8)
+    config = transformers.CONFIG_MAPPING[name](
+        text_config=dict(TEXT, rope_parameters=sections) | text, **ids,
+        vision_config=dict(depth=3, num_heads=2, patch_size=4, spatial_merge_size=2, temporal_patch_size=2) | tower,
+    )  # fmt: skip
+    images = transformers.Qwen2VLImageProcessorPil(
+        size={"shortest_edge": 16 * 16, "longest_edge": 40 * 56}, patch_size=4, merge_size=2, temporal_patch_size=2
+    )
+    return getattr(transformers, type(config).__name__.removesuffix("Config") + "ForConditionalGeneration")(config), Pads(images, tokenizer(False)), "<image>"
+
+
+def qwen2_vl() -> tuple:
+    return qwen("qwen2_vl", dict(embed_dim=16, mlp_ratio=2, hidden_size=32))
+
+
+def qwen2_5_vl() -> tuple:
+    return qwen("qwen2_5_vl", dict(hidden_size=16, intermediate_size=24, out_hidden_size=32, window_size=16, fullatt_block_indexes=[1]))
+
+
+def qwen3_vl() -> tuple:
+    return qwen("qwen3_vl", dict(
+        hidden_size=16, intermediate_size=24, out_hidden_size=32, num_position_embeddings=16, deepstack_visual_indexes=[0, 2],
+    ), head_dim=8)  # fmt: skip
+
+
+MODELS = dict(llava=llava, idefics3=idefics3, gemma3=gemma3, paligemma=paligemma, qwen2_vl=qwen2_vl, qwen2_5_vl=qwen2_5_vl, qwen3_vl=qwen3_vl)
 NEW_TOKENS = 12
 
 

@@ -89,11 +89,55 @@ def paligemma(d: Draw) -> dict:
     return whole(d, config, tower, image_token_index=1, projection_dim=config["hidden_size"], hidden_size=config["hidden_size"])
 
 
+def qwen_vl(text: Callable[[Draw], dict], kind: str, own: Callable[[Draw, dict, dict], dict]) -> Callable[[Draw], dict]:
+    """A model whose images have any shape; `own` makes what towers of a kind have of the sizes that all have, and of the decoder's."""
+
+    def draw(d: Draw) -> dict:
+        config = longer(text(d))
+        heads = d.randint(1, 3)
+        tower = dict(
+            depth=d.randint(1, 4), hidden_act=d.activation(), num_heads=heads, in_channels=3, patch_size=d.of(2, 3, 4),
+            spatial_merge_size=d.of(1, 2, 2, 3), temporal_patch_size=d.of(1, 2),
+        )  # fmt: skip
+        if d.maybe():
+            tower["rope_parameters"] = dict(rope_type="axial", rope_theta=d.of(100.0, 10000.0))
+        tower |= own(d, tower | dict(width=heads * 4 * d.randint(1, 4)), config)
+        return whole(
+            d, config | dict(model_type=f"{kind}_text"), tower, image_token_id=1, video_token_id=2, vision_start_token_id=3,
+            vision_end_token_id=4,
+        )  # fmt: skip
+
+    return draw
+
+
+def of_qwen2(d: Draw, tower: dict, text: dict) -> dict:
+    return dict(embed_dim=tower["width"], mlp_ratio=d.randint(1, 4), hidden_size=text["hidden_size"])
+
+
+def of_qwen2_5(d: Draw, tower: dict, text: dict) -> dict:
+    place = tower["spatial_merge_size"] * tower["patch_size"]
+    return dict(
+        hidden_size=tower["width"], out_hidden_size=text["hidden_size"], intermediate_size=d.randint(11, 37),
+        window_size=place * d.randint(1, 3) + d.of(0, 1), fullatt_block_indexes=d.of([], [0], [1], [1, 3]),
+    )  # fmt: skip
+
+
+def of_qwen3(d: Draw, tower: dict, text: dict) -> dict:
+    return dict(
+        hidden_size=tower["width"], out_hidden_size=text["hidden_size"], intermediate_size=d.randint(11, 37),
+        num_position_embeddings=d.of(1, 4, 9, 25), deepstack_visual_indexes=d.of([], [0], [1, 0], [0, 1, 2]),
+    )  # fmt: skip
+
+
 # Each type, and what draws a configuration of it.
 TYPES = {
     "gemma3": gemma3,
     "idefics3": idefics3("idefics3_vision"),
     "llava": llava,
     "paligemma": paligemma,
+    "qwen2_5_vl": qwen_vl(multimodal_configs.qwen2_vl, "qwen2_5_vl", of_qwen2_5),
+    "qwen2_vl": qwen_vl(multimodal_configs.qwen2_vl, "qwen2_vl", of_qwen2),
+    "qwen3_vl": qwen_vl(multimodal_configs.qwen3_vl, "qwen3_vl", of_qwen3),
+    "qwen3_vl_moe": qwen_vl(multimodal_configs.qwen_vl_moe, "qwen3_vl_moe", of_qwen3),
     "smolvlm": idefics3("smolvlm_vision"),
 }

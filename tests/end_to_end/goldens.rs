@@ -4,13 +4,14 @@
 use std::ops::Range;
 use std::path::Path;
 
+use planish::artifact::chain::columns_of_coordinates;
 use planish::compile::{CompileOptions, Compiled};
 use planish_eval::{Tensor, evaluate};
 use planish_ir::{DType, Graph};
 use planish_models::Part;
 use planish_passes::{ORT, ORT_CUDA, Options, TRT};
 use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
-use planish_runtimes::{Model, Runtime, Session};
+use planish_runtimes::{Model, Port, Runtime, Session};
 
 use crate::support::{ONE_THREAD, ONNX_TARGETS, compiled, golden, numbered, options, repository, scratch, with_sizes};
 
@@ -237,8 +238,16 @@ fn seen_agree(model: &Path, io: &Path, options: &CompileOptions) {
     let [mut vision, mut embed, mut decoder] = <[Pair<'_>; 3]>::try_from(Pair::all(&compiled, options)).ok().unwrap();
     let (inputs, expected) = (numbered(io, "in."), numbered(io, "out."));
     let find = |all: &Named, wanted: &str| all.iter().find(|(name, _)| name == wanted).unwrap().1.clone();
-    let (pixels, ids) = (find(&inputs, "pixel_values"), find(&inputs, "input_ids"));
-    let features = find(&vision.agree(&vec![("pixel_values".into(), pixels)], &Named::new()), "image_features");
+    let ids = find(&inputs, "input_ids");
+    // Positions of three coordinates.
+    let coordinates = inputs.iter().find(|(name, _)| name == "position_ids").map(|(_, tensor)| tensor.clone());
+    let given = |port: &Port| {
+        let name = &port.name;
+        // The shapes of images that have any have another name in older models.
+        (name.clone(), find(&inputs, if name == "grid_thw" { "image_grid_thw" } else { name }))
+    };
+    let seen: Named = vision.session.inputs().iter().map(given).collect();
+    let features = find(&vision.agree(&seen, &Named::new()), "image_features");
     let vectors = find(&embed.agree(&vec![("input_ids".into(), ids.clone())], &Named::new()), "inputs_embeds");
     // The golden's id of places.
     let is_place: Vec<bool> = ids.to_f64().iter().map(|id| *id == 137.0).collect();
@@ -260,10 +269,14 @@ fn seen_agree(model: &Path, io: &Path, options: &CompileOptions) {
     let inputs = |columns: Range<usize>| {
         let matrix = |elements: Vec<i64>| Tensor::new(vec![1, elements.len()], elements).unwrap();
         let vectors = numbers[columns.start * hidden..columns.end * hidden].to_vec();
+        let positions = match &coordinates {
+            None => matrix((0i64..).take(columns.end).skip(columns.start).collect()),
+            Some(all) => columns_of_coordinates(all, columns.start, columns.end),
+        };
         let mut all = vec![
             ("inputs_embeds".to_owned(), Tensor::new(vec![1, columns.len(), hidden], vectors).unwrap()),
             ("attention_mask".to_owned(), matrix(vec![1; columns.end])),
-            ("position_ids".to_owned(), matrix((0i64..).take(columns.end).skip(columns.start).collect())),
+            ("position_ids".to_owned(), positions),
         ];
         if takes_types {
             let types = match &types {
@@ -396,7 +409,7 @@ fn models_that_hear() {
 
 #[test]
 fn models_that_see() {
-    for name in ["gemma3-vision", "idefics3", "llava", "paligemma", "smolvlm"] {
+    for name in ["gemma3-vision", "idefics3", "llava", "paligemma", "qwen2-5-vl", "qwen2-vl", "qwen3-vl", "smolvlm"] {
         println!("golden {name}");
         let folder = repository().join("fixtures/seeing").join(name);
         // Engines need ranges of sizes.

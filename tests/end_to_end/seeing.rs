@@ -119,6 +119,64 @@ fn lines_with_and_without_pictures_follow_each_other() {
     }
 }
 
+/// Ids of transformers, likewise: of images of any shape, one and two, and of none; and all of these in a batch.
+#[test]
+fn positions_of_images_of_any_shape_are_those_of_rows_and_columns() {
+    let processor = json!({
+        "image_processor_type": "Qwen2VLImageProcessor", "patch_size": 4, "merge_size": 2, "temporal_patch_size": 2,
+        "size": {"shortest_edge": 256, "longest_edge": 1024},
+    });
+    let (rgb, tall) = (picture("rgb.png"), picture("tall.png"));
+    for (name, [one, other, two, none]) in [
+        (
+            "qwen2-vl",
+            [[30, 77, 75, 1, 95, 32], [112, 95, 95, 95, 19, 21], [128, 95, 95, 95, 95, 95], [32, 75, 57, 89, 4, 31]],
+        ),
+        (
+            "qwen2-5-vl",
+            [
+                [45, 45, 78, 126, 27, 87],
+                [44, 136, 45, 86, 136, 64],
+                [87, 5, 131, 45, 68, 45],
+                [136, 0, 124, 134, 84, 70],
+            ],
+        ),
+        ("qwen3-vl", [[97, 71, 97, 40, 97, 128], [97, 39, 39, 106, 118, 40], [106, 118, 40, 10, 40, 46], [106; 6]]),
+    ] {
+        let (folder, out) = seeing(name, processor.clone());
+        assert_eq!(new_ids(&out, &["--ids", &ids(4), "--image", &rgb]), json!(one), "{name}");
+        let given = ["--prompt", "w137 w5 w137", "--image", &rgb, "--image", &tall];
+        assert_eq!(new_ids(&out, &given), json!(two), "{name}");
+        generate(&out, &["--ids", &ids(5), "--image", &rgb]).exits(1, &["5 tokens", "4 places"]);
+        let lines = [
+            json!({"prompt": "w5 w137 w6 w7", "images": [rgb]}),
+            json!({"prompt": "w137 w5 w137", "images": [rgb, tall]}),
+            json!({"prompt": "w5 w6"}),
+            json!({"prompt": "w5 w137 w6 w7", "images": [tall]}),
+        ];
+        let file = folder.path().join("in.jsonl");
+        std::fs::write(&file, lines.each_ref().map(Value::to_string).join("\n")).unwrap();
+        for batch in ["batch=1", "batch=4"] {
+            let given = ["--prompts", text(&file), "--set", batch, "--greedy", "--ignore-eos", "--max-new-tokens", "6"];
+            let done = generate(&out, &given).exits(0, &[]);
+            let found: Vec<Value> = done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let found: Vec<&Value> = found.iter().map(|line| &line["ids"]).collect();
+            assert_eq!(found, [one, two, none, other].map(|ids| json!(ids)).each_ref(), "{name}, {batch}");
+        }
+    }
+}
+
+#[test]
+fn squares_of_a_processor_are_those_of_the_model() {
+    let processor = json!({
+        "image_processor_type": "Qwen2VLImageProcessor", "patch_size": 4, "merge_size": 1, "temporal_patch_size": 2,
+        "size": {"shortest_edge": 256, "longest_edge": 1024},
+    });
+    let (_folder, out) = seeing("qwen2-vl", processor);
+    let given = ["--prompt", "w137", "--image", &picture("rgb.png")];
+    generate(&out, &given).exits(1, &["`merge_size`", "2 x 2 patches"]);
+}
+
 #[test]
 fn every_message_of_a_conversation_is_checked_for_places() {
     let (_folder, out) = seeing("llava", clip());

@@ -116,8 +116,8 @@ fn sizes<'a>(inputs: &[(String, Tensor)], described: &[(Cow<'_, str>, &'a Input)
 
 /// The shape of an input, where all of its dimensions are known.
 fn shape(input: &Input, sizes: &Sizes<'_>) -> Option<Vec<usize>> {
-    let symbols = sizes.iter().filter_map(|(dim, size)| Some((dim.as_symbol()?.clone(), i64::try_from(*size).ok()?)));
-    let bindings: Bindings = symbols.collect();
+    let solved = sizes.iter().filter_map(|(dim, size)| dim.solve(i64::try_from(*size).ok()?));
+    let bindings: Bindings = solved.map(|(symbol, size)| (symbol.clone(), size)).collect();
     let size = |dim: &Dim| match sizes.get(dim) {
         Some(size) => Some(*size),
         None => usize::try_from(dim.evaluate(&bindings)?).ok(),
@@ -130,7 +130,12 @@ fn shape(input: &Input, sizes: &Sizes<'_>) -> Option<Vec<usize>> {
 /// 0, 1, 2, ... from the first token of each row on by the mask, 0 before it: its last columns.
 fn positions(inputs: &[(String, Tensor)], mask: &str, shape: &[usize]) -> Option<Vec<i64>> {
     let (_, mask) = inputs.iter().find(|(name, _)| name == mask)?;
-    let (&[rows, width], &[all_rows, all]) = (shape, mask.shape()) else { return None };
+    let &[all_rows, all] = mask.shape() else { return None };
+    let (coordinates, rows, width) = match *shape {
+        [rows, width] => (1, rows, width),
+        [coordinates, rows, width] => (coordinates, rows, width),
+        _ => return None,
+    };
     if rows != all_rows || width > all {
         return None;
     }
@@ -141,5 +146,7 @@ fn positions(inputs: &[(String, Tensor)], mask: &str, shape: &[usize]) -> Option
         });
         counted.skip(all - width).collect::<Vec<_>>()
     };
-    Some(mask.to_f64().chunks(all.max(1)).flat_map(row).collect())
+    let positions: Vec<i64> = mask.to_f64().chunks(all.max(1)).flat_map(row).collect();
+    // Coordinates of a text are the same.
+    Some(positions.repeat(coordinates))
 }

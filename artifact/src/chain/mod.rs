@@ -5,7 +5,7 @@ mod columns;
 mod defaults;
 mod run;
 
-pub use columns::columns;
+pub use columns::{columns, columns_of_coordinates};
 use planish_eval::Tensor;
 use planish_ir::Interface;
 use planish_models::names::{input_in_model, output_in_model};

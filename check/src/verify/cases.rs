@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use planish_artifact::chain::columns;
+use planish_artifact::chain::{columns, columns_of_coordinates};
 use planish_artifact::named;
 use planish_data::inputs::{
     InputError, InputSpec, Sizes, Values, has_cache, has_sequence, interface_of, shapes, sized_inputs,
@@ -43,10 +43,15 @@ pub fn first_tokens(inputs: &[(String, Tensor)], count: usize, of: &PartInterfac
         let role = of.input(name);
         match role.cache().is_some() || role.is_of_encoder() {
             true => (name.clone(), tensor.clone()),
-            false => (name.clone(), columns(tensor, 0, count)),
+            false => (name.clone(), of_columns(role)(tensor, 0, count)),
         }
     };
     inputs.iter().map(first).collect()
+}
+
+/// What takes columns of the tokens of an input.
+fn of_columns(role: InputRole) -> fn(&Tensor, usize, usize) -> Tensor {
+    if role == InputRole::Positions { columns_of_coordinates } else { columns }
 }
 
 /// The inputs of a part with an empty cache, of the tokens after the first ones; the cache is what
@@ -66,7 +71,7 @@ pub fn continued(
             // The mask covers what is cached too.
             (None, InputRole::Mask) => tensor.clone(),
             (None, role) if role.is_of_encoder() => tensor.clone(),
-            (None, _) => columns(tensor, count, usize::MAX),
+            (None, role) => of_columns(role)(tensor, count, usize::MAX),
         };
         (name.clone(), tensor)
     };

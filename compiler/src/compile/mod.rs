@@ -285,6 +285,7 @@ pub fn compile(
         pad_token_id: source.pad_token_id,
         max_sequence_length: source.max_positions,
         recompute_at: source.recompute_at,
+        places: source.places,
         length_dependence: source.length_dependence,
         verification: None,
         evaluation: None,

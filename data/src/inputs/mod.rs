@@ -12,7 +12,7 @@ use planish_eval::{Data, Tensor};
 use planish_ir::{DType, Dim, InputRole, PartInterface, Type};
 use planish_runtimes::Port;
 
-use sizes::{bindings_after, too_large};
+use sizes::{bindings_after, grids, too_large};
 
 pub use sampling::{Sampling, may_not_fit};
 pub use sizes::{
@@ -93,6 +93,11 @@ pub enum Values {
     Boxes {
         /// The places that sides have.
         range: Range<i64>,
+    },
+    /// Frames, rows and columns of the patches of images, so that all patches there are belong to one: in squares of this side.
+    Grids {
+        /// The side of a square in patches.
+        side: usize,
     },
     /// What points are, as [`InputRole::PointLabels`] has it.
     PointLabels,
@@ -185,6 +190,12 @@ pub fn specs(ports: &[Port], ids: &BTreeMap<String, Values>, of: PartInterface) 
     let spec = |port: &Port| {
         let values = match (ids.get(&port.name), of.input(&port.name)) {
             (Some(Values::Ids { range, .. }), InputRole::Boxes) => Values::Boxes { range: range.clone() },
+            (_, InputRole::PatchGrid) if port.ty.shape.get(1) == Some(&Dim::constant(3)) => {
+                let pixels = ports.iter().find(|port| of.input(&port.name) == InputRole::Pixels);
+                let squares =
+                    pixels.and_then(|port| port.ty.shape.first()?.as_multiple()).map_or(1, |(_, count)| count);
+                Values::Grids { side: usize::try_from(squares).map_or(1, usize::isqrt) }
+            }
             (Some(Values::Ids { range, .. }), InputRole::PatchGrid) => {
                 Values::Ids { range: 1..range.end.min(MOST_ROWS + 1), pad: None }
             }
@@ -256,11 +267,18 @@ fn filled(
     rows: &[Range<usize>],
     seed: u64,
 ) -> Result<Vec<(String, Tensor)>, InputError> {
+    let pixels = specs.iter().zip(&shapes).find(|(spec, _)| spec.role() == InputRole::Pixels);
+    let patches = pixels.and_then(|(_, shape)| shape.first().copied()).unwrap_or(0);
     let make = |(index, (spec, shape)): (usize, (&InputSpec, Vec<usize>))| {
         // Each input has a stream of its own: one more input does not change the others.
         let mut random = fastrand::Rng::with_seed(seed ^ (index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         if spec.port.ty.dtype == DType::String {
             return words(spec, shape, &mut random);
+        }
+        if let Values::Grids { side } = spec.values {
+            let numbers = grids(patches, side, shape.first().copied().unwrap_or(0));
+            let tensor = Tensor::from_f64(spec.port.ty.dtype, shape.clone(), &numbers);
+            return Ok((spec.port.name.clone(), tensor.ok_or_else(|| too_large(spec, shape))?));
         }
         let count = shape.iter().product();
         let data = fill(spec, &shape, count, rows, &mut random)?;
@@ -295,6 +313,7 @@ fn fill(
     // others every element is real.
     let text = |at: usize| match shape {
         [batch, _] if *batch == rows.len() => Some(at / width),
+        [_, batch, _] if *batch == rows.len() && spec.role() == InputRole::Positions => Some(at / width % batch),
         [batch, _, _] if *batch == rows.len() && spec.role().is_of_each_token() => Some(at / width % batch),
         _ => None,
     };
@@ -327,6 +346,7 @@ fn fill(
             }
             sides
         }
+        Values::Grids { .. } => unreachable!("grids are made of all patches"),
         Values::PointLabels => integers(&mut |_| random.choice([1, 0, -1, -10]).unwrap_or(1)),
         Values::Segments { count } => integers(&mut |at| {
             let tokens = tokens(at);
@@ -335,7 +355,9 @@ fn fill(
         }),
         Values::Positions => integers(&mut |at| {
             let position = (at % width).saturating_sub(tokens(at).start);
-            i64::try_from(position).unwrap_or(i64::MAX)
+            // Coordinates of a token differ, as those of images do.
+            let coordinate = if shape.len() == 3 { at / width / rows.len().max(1) } else { 0 };
+            i64::try_from(position / (coordinate + 1)).unwrap_or(i64::MAX)
         }),
         Values::Noise if spec.port.ty.dtype.is_float() => {
             let noise: Vec<f64> = (0..count).map(|_| random.f64() * 2.0 - 1.0).collect();

@@ -185,12 +185,24 @@ pub fn shape_bindings<'a>(graph: &Graph, shapes: impl IntoIterator<Item = (&'a s
         let Some(input) = graph.inputs().iter().find(|input| graph.value(**input).name == name) else { continue };
         let Some(ty) = graph.type_of(*input).as_tensor() else { continue };
         for (dim, size) in ty.shape.iter().zip(shape) {
-            if let (Some(symbol), Ok(size)) = (dim.as_symbol(), i64::try_from(*size)) {
+            if let Some((symbol, size)) = i64::try_from(*size).ok().and_then(|size| dim.solve(size)) {
                 bindings.insert(symbol.clone(), size);
             }
         }
     }
     bindings
+}
+
+/// Frames, rows and columns of patches of images that have so many patches together, in squares of a side: each image is nearly a
+/// square.
+pub(super) fn grids(patches: usize, side: usize, images: usize) -> Vec<f64> {
+    let squares = patches / (side * side).max(1);
+    let grid = |image: usize| {
+        let own = squares * (image + 1) / images - squares * image / images;
+        let rows = (1..=own.isqrt()).rev().find(|rows| own.is_multiple_of(*rows)).unwrap_or(1);
+        [1, side * rows, side * (own / rows)].map(|size| size as f64)
+    };
+    (0..images).flat_map(grid).collect()
 }
 
 /// Whether a symbol is a name, and not the text of a computation such as `Max(1, s)`.

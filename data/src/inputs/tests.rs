@@ -201,3 +201,23 @@ fn boxes_have_their_sides_in_order() {
     assert!(sides.iter().all(|[left, upper, right, lower]| left <= right && upper <= lower));
     assert!(sides.iter().flatten().any(|side| *side > 64));
 }
+
+/// Patches of images of any shape, and positions of three coordinates.
+#[test]
+fn grids_have_all_patches() {
+    let ports = [
+        port("pixel_values", DType::F32, &["4*num_places", "6"]),
+        port("image_grid_thw", DType::I64, &["batch_size", "3"]),
+    ];
+    let mut all = specs(&ports, &BTreeMap::new()).unwrap();
+    let mut of = (*all[0].of).clone();
+    of.symbols.insert(planish_ir::Symbol::new("num_places"), planish_ir::SymbolRole::Tokens);
+    of.symbols.insert(planish_ir::Symbol::new("batch_size"), planish_ir::SymbolRole::Rows);
+    all.iter_mut().for_each(|spec| spec.of = Arc::new(of.clone()));
+    let inputs = seeded_inputs(&all, 2, 17, 1, false).unwrap();
+    assert_eq!((inputs[0].1.shape(), find(&inputs, "image_grid_thw")), (&[68, 6][..], &[1, 4, 8, 1, 6, 6][..]));
+    let ids = ["3", "batch_size", "sequence_length"];
+    let positions =
+        seeded_inputs(&specs(&[port("position_ids", DType::I64, &ids)], &BTreeMap::new()).unwrap(), 1, 4, 1, false);
+    assert_eq!(find(&positions.unwrap(), "position_ids"), [0, 1, 2, 3, 0, 0, 1, 1, 0, 0, 0, 1]);
+}

@@ -75,12 +75,19 @@ impl PictureInputs {
         self.processor.prepare(&picture).map_err(|message| anyhow::anyhow!("{}: {message}", path.display()))
     }
 
-    /// Rows and columns of the tiles of a file's picture, beside the whole of it; none where it is not cut.
+    /// The side in patches of the squares that become one place of an image, where pictures become squares of patches.
+    #[must_use]
+    pub fn side_of_squares(&self) -> Option<usize> {
+        self.processor.side_of_squares()
+    }
+
+    /// Rows and columns of the tiles of a file's picture, beside the whole of it, or of its patches where pictures have any shape; none
+    /// where it is neither.
     ///
     /// # Errors
     /// As of [`read`](Self::read).
     pub fn grid(&self, path: &Path) -> Result<Grid> {
-        if !self.processor.cuts() {
+        if !self.processor.cuts() && self.side_of_squares().is_none() {
             return Ok([0; 2]);
         }
         let picture = Picture::open(path)?;
@@ -144,7 +151,12 @@ impl PictureInputs {
         if let Some(port) = &self.grid {
             // Sizes of pictures are bounded.
             let sides: Vec<i64> = sizes.iter().flatten().map(|side| i64::try_from(*side).unwrap_or(i64::MAX)).collect();
-            inputs.push(tensor(port, integers(port, vec![sizes.len(), 2], sides))?);
+            let (width, sides) = match port.input.value.dims().get(1).and_then(|dim| dim.as_constant()) {
+                // A picture is one frame.
+                Some(3) => (3, sides.chunks(2).flat_map(|sides| [&[1], sides].concat()).collect()),
+                _ => (2, sides),
+            };
+            inputs.push(tensor(port, integers(port, vec![sizes.len(), width], sides))?);
         }
         Ok(inputs)
     }

@@ -39,6 +39,15 @@ fn symbols_take_the_sizes_of_the_inputs() {
 }
 
 #[test]
+fn a_multiple_is_divided() {
+    let graph = graph("input %x: f32[4*places, 2]\n output x = %x");
+    let places =
+        |rows: usize| bind(&graph, &[("x", past(&[rows, 2]))]).map(|bindings| bindings[&Symbol::new("places")]);
+    assert_eq!(places(12).unwrap(), 3);
+    assert!(places(6).unwrap_err().to_string().contains("places"));
+}
+
+#[test]
 fn a_size_of_zero_is_a_size() {
     let inputs = [("past", past(&[0, 2])), ("ids", ids(&[1, 4])), ("mask", mask(&[1, 4]))];
     assert!(bind(&two_inputs(), &inputs).is_ok());

@@ -91,17 +91,18 @@ roles! {
     OtherMask = "other-mask",
     /// Which text of a pair a token is of: integers [rows, tokens].
     TokenTypes = "token-types",
-    /// Positions of tokens in a row: integers [rows, tokens].
+    /// Positions of tokens in a row: integers [rows, tokens]; of frames, rows and columns of images [3, rows, tokens].
     Positions = "positions",
     /// Boxes around the words of tokens on a page: integers [rows, tokens, 4].
     Boxes = "boxes",
     /// A picture before it is processed: levels from 0 to 255 of red, green and blue, u8 [rows, height, width, 3].
     Image = "image",
-    /// An image: floats [rows, channels, height, width], or its patches, floats [rows, patches, numbers].
+    /// An image: floats [rows, channels, height, width], or its patches, floats [rows, patches, numbers]; or those of all images, one
+    /// after the other, floats [patches, numbers].
     Pixels = "pixels",
     /// 1 where an image is, 0 where it was filled up: integers [rows, height, width], or [rows, patches].
     PixelMask = "pixel-mask",
-    /// Rows and columns of the patches of each image: integers [rows, 2].
+    /// Rows and columns of the patches of each image: integers [rows, 2], or [rows, 3] with frames before them.
     PatchGrid = "patch-grid",
     /// A recording before it is processed: samples from -1 to 1 of one channel, f32 [rows, samples].
     Recording = "recording",

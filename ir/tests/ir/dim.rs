@@ -113,6 +113,17 @@ fn the_text_is_canonical() {
 }
 
 #[test]
+fn a_multiple_of_a_symbol_tells_it() {
+    let dim = |text: &str| text.parse::<Dim>().unwrap();
+    let solved = |text: &str, size| dim(text).solve(size).map(|(symbol, size)| (symbol.to_string(), size));
+    assert_eq!(solved("4*s", 12), Some(("s".to_owned(), 3)));
+    assert_eq!(solved("s", 5), Some(("s".to_owned(), 5)));
+    for (text, size) in [("4*s", 6), ("s + 1", 5), ("s*t", 4), ("-2*s", 4), ("7", 7)] {
+        assert_eq!(solved(text, size), None, "{text}");
+    }
+}
+
+#[test]
 fn the_ends_of_the_range() {
     let (min, max, one) = (Dim::constant(i64::MIN), Dim::constant(i64::MAX), Dim::constant(1));
     assert_eq!(max.checked_add(&one), None);

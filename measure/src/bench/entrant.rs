@@ -137,6 +137,7 @@ impl Entrant {
             pad_token_id: None,
             max_sequence_length: loaded.max_positions,
             recompute_at: None,
+            places: None,
             length_dependence: None,
             verification: None,
             evaluation: None,

@@ -19,8 +19,6 @@ pub(crate) const VISION: &str = "vision_config";
 pub(crate) const IRRELEVANT: &[&str] = &[
     "ignore_index",
     "image_seq_length",
-    "image_token_id",
-    "image_token_index",
     "initializer_range",
     "pad_token_id",
     "text_config",

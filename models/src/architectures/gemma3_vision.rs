@@ -11,31 +11,28 @@ use crate::checkpoint::config::Size;
 use crate::layers::builder::Builder;
 use crate::layers::patches::dim;
 use crate::layers::sight::{self, Seen};
-use crate::{ModelError, Task};
+use crate::{ModelError, PlacesForm, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gemma3",
     class_prefix: "Gemma3",
-    keys: &[&[VISION, PLACES, "tie_word_embeddings"]],
-    irrelevant_keys: &[
-        "boi_token_index",
-        "eoi_token_index",
-        "image_token_id",
-        "image_token_index",
-        "initializer_range",
-        "text_config",
-        "use_cache",
-        "vocab_size",
-    ],
+    keys: &[sight::TOKEN_KEYS, BEGIN, END, &[VISION, PLACES, "tie_word_embeddings"]],
+    irrelevant_keys: &["initializer_range", "text_config", "use_cache", "vocab_size"],
     build,
     ..llava::ARCHITECTURE
 };
 
 const PLACES: &str = "mm_tokens_per_image";
 
+/// The keys of the tokens that begin and end an image.
+const BEGIN: &[&str] = &["boi_token_id", "boi_token_index"];
+const END: &[&str] = &["eoi_token_id", "eoi_token_index"];
+
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     // What it says is in the configuration of the text model.
     b.config.get("tie_word_embeddings");
+    let token = sight::token(b.config, sight::TOKEN_KEYS, 262_144)?;
+    let (begin, end) = (sight::id(b.config, BEGIN, 255_999)?, sight::id(b.config, END, 256_000)?);
     let places = b.config.size(PLACES, 256)?;
     let tower = Tower::read(b.config, "siglip_vision_model")?;
     let [rows, columns] = tower.grid();
@@ -55,7 +52,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let projection = Linear { transposed: Flag(true), ..Linear::new(normal, weight, None) };
     let x = b.emit(projection, "multi_modal_projector.mm_input_projection")?;
     sight::finish(b, x, hidden)?;
-    Ok(properties)
+    Ok(Properties { places: Some(token.written(PlacesForm::Framed { begin, end })), ..properties })
 }
 
 /// The means of squares of patches, `kernel` on a side, of [images, side * side, hidden]. The last rows and columns that fill no square

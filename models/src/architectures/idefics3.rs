@@ -15,17 +15,15 @@ use crate::layers::sight::{self, Seen};
 use crate::layers::towers::IMAGE_LAYERS;
 use crate::layers::vision::{self, Context, Defaults, Layers};
 use crate::names;
-use crate::{ModelError, Task};
+use crate::{ModelError, PlacesForm, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "idefics3",
     class_prefix: "Idefics3",
-    keys: &[&[VISION, SCALE, "tie_word_embeddings"]],
+    keys: &[sight::TOKEN_KEYS, &[VISION, SCALE, "tie_word_embeddings"]],
     irrelevant_keys: &[
         "_pad_token_id",
         "image_seq_length",
-        "image_token_id",
-        "image_token_index",
         "initializer_range",
         "pad_token_id",
         "text_config",
@@ -60,6 +58,7 @@ const DEFAULTS: Defaults = Defaults { hidden: 1152, heads: 16, ..siglip::DEFAULT
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     // What it says is in the configuration of the text model.
     b.config.get("tie_word_embeddings");
+    let token = sight::token(b.config, sight::TOKEN_KEYS, 128_257)?;
     let scale = b.config.size(SCALE, 2)?;
     if b.config.get(VISION).is_none() {
         return Err(b.config.error(format!("`{VISION}` is missing: it has the sizes of the tower of images")));
@@ -79,7 +78,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let size = Size::derived(layers.hidden.value * scale.value * scale.value, "hidden_size * scale_factor^2");
     let x = b.projection(x, "connector.modality_projection.proj", [hidden, size], false)?;
     sight::finish(b, x, hidden)?;
-    Ok(properties)
+    Ok(Properties { places: Some(token.written(PlacesForm::Tiles)), ..properties })
 }
 
 fn read_tower(config: &Config<'_>) -> Result<(Layers, Images), ModelError> {

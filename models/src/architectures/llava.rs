@@ -11,7 +11,7 @@ use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
 use crate::layers::patches;
 use crate::layers::sight::{self, Seen};
-use crate::{ModelError, Task};
+use crate::{ModelError, PlacesForm, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "llava",
@@ -20,7 +20,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     other_bases: &[],
     renamed: &[],
     tasks: &[Task::ImageTextToText],
-    keys: &[&[VISION, BIAS, ACTIVATION, LAYER, STRATEGY, "tie_word_embeddings"]],
+    keys: &[sight::TOKEN_KEYS, &[VISION, BIAS, ACTIVATION, LAYER, STRATEGY, "tie_word_embeddings"]],
     older_keys: &[],
     only: &[],
     irrelevant_keys: eyes::IRRELEVANT,
@@ -48,6 +48,7 @@ struct Projector {
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     // What it says is in the configuration of the text model.
     b.config.get("tie_word_embeddings");
+    let token = sight::token(b.config, sight::TOKEN_KEYS, 32_000)?;
     let without_first = match b.config.text(STRATEGY, "default")? {
         "default" => true,
         "full" => false,
@@ -63,7 +64,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let projector = Projector { layers, without_first, bias, activation };
     let (properties, hidden) = sight::text(b, Seen::InOrder)?;
     projector.build(b, &tower, hidden)?;
-    Ok(properties)
+    Ok(Properties { places: Some(token.written(PlacesForm::Plain)), ..properties })
 }
 
 /// The layers of a key that has one or several, of a tower of so many; negative numbers count from the end.

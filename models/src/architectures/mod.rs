@@ -131,6 +131,8 @@ pub(crate) mod qwen3_5_moe;
 pub(crate) mod qwen3_moe;
 pub(crate) mod qwen3_next;
 pub(crate) mod qwen3_vl;
+pub(crate) mod qwen_eyes;
+pub(crate) mod qwen_vl;
 pub(crate) mod rembert;
 pub(crate) mod resnet;
 pub(crate) mod roberta;
@@ -309,14 +311,18 @@ pub const ARCHITECTURES: &[Architecture] = &[
     phi3::ARCHITECTURE,
     phimoe::ARCHITECTURE,
     qwen2::ARCHITECTURE,
+    qwen_vl::QWEN2_5,
     qwen2_vl::QWEN2_5_VL,
     qwen2_moe::ARCHITECTURE,
+    qwen_vl::QWEN2,
     qwen2_vl::ARCHITECTURE,
     qwen3::ARCHITECTURE,
     qwen3_5_moe::ARCHITECTURE,
     qwen3_5::ARCHITECTURE,
     qwen3_moe::ARCHITECTURE,
     qwen3_next::ARCHITECTURE,
+    qwen_vl::QWEN3,
+    qwen_vl::QWEN3_MOE,
     qwen3_vl::MIXTURE,
     qwen3_vl::ARCHITECTURE,
     rembert::ARCHITECTURE,

@@ -6,20 +6,18 @@ use crate::architectures::eyes::{Tower, VISION};
 use crate::architectures::llava;
 use crate::layers::builder::Builder;
 use crate::layers::sight::{self, Seen};
-use crate::{ModelError, Task};
+use crate::{ModelError, PlacesForm, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "paligemma",
     class_prefix: "PaliGemma",
-    keys: &[&[VISION, FEATURES, "tie_word_embeddings"]],
+    keys: &[sight::TOKEN_KEYS, &[VISION, FEATURES, "tie_word_embeddings"]],
     irrelevant_keys: &[
         "bos_token_id",
         "eos_token_id",
         "hidden_size",
         "ignore_index",
         "image_seq_length",
-        "image_token_id",
-        "image_token_index",
         "initializer_range",
         "num_hidden_layers",
         "pad_token_id",
@@ -36,6 +34,7 @@ const FEATURES: &str = "projection_dim";
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     // What it says is in the configuration of the text model.
     b.config.get("tie_word_embeddings");
+    let token = sight::token(b.config, sight::TOKEN_KEYS, 256_000)?;
     let features = b.config.size(FEATURES, 2048)?;
     let tower = Tower::read(b.config, "siglip_vision_model")?;
     let (properties, hidden) = sight::text(b, Seen::Prompt)?;
@@ -47,5 +46,5 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Properties, ModelError> {
     let x = tower.last(b)?;
     let x = b.linear(x, "multi_modal_projector.linear", features, tower.hidden())?;
     sight::finish(b, x, hidden)?;
-    Ok(properties)
+    Ok(Properties { places: Some(token.written(PlacesForm::First)), ..properties })
 }

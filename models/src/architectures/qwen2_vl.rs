@@ -38,6 +38,10 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
     )?;
     s.input_bias = true;
     s.windows = qwen2::windows_from(b.config, s.layers, 80)?;
-    s.rope = rope::Defaults { theta: 1e6, ..rope::Defaults::by_coordinates() };
+    s.rope = rope::Defaults {
+        theta: 1e6,
+        coordinates: Some(rope::Coordinates::InTurn([16, 24, 24])),
+        ..rope::Defaults::by_coordinates()
+    };
     blocks::decoder(b, &s, task)
 }

@@ -79,6 +79,10 @@ fn read(b: &Builder<'_>, defaults: &Defaults) -> Result<Settings, ModelError> {
     let mut s = Settings::read(b, defaults)?;
     s.read_attention_bias(b, false)?;
     s.head_norms = HeadNorms::Each;
-    s.rope = rope::Defaults { theta: 500_000.0, ..rope::Defaults::by_coordinates() };
+    s.rope = rope::Defaults {
+        theta: 500_000.0,
+        coordinates: Some(rope::Coordinates::Interleaved([24, 20, 20])),
+        ..rope::Defaults::by_coordinates()
+    };
     Ok(s)
 }

@@ -149,6 +149,10 @@ impl Decoder {
         let keys = past.checked_add(&Dim::symbol(SEQUENCE)).unwrap_or_default();
         let attention_mask = b.ids(names::ATTENTION_MASK, [Dim::symbol(BATCH), keys.clone()], 2);
         let position_ids = match source {
+            _ if b.sight.is_some_and(|sight| sight.has_coordinates()) => {
+                let dims = [Dim::constant(3), Dim::symbol(BATCH), Dim::symbol(SEQUENCE)];
+                b.ids(names::POSITION_IDS, dims, positions.unwrap_or(ENDLESS).signed())
+            }
             _ if vectors.is_some() => b.input(names::POSITION_IDS, positions.unwrap_or(ENDLESS).signed())?,
             Positions::Given | Positions::GivenOrCounted if generates => {
                 b.input(names::POSITION_IDS, positions.unwrap_or(ENDLESS).signed())?

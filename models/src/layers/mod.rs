@@ -19,6 +19,7 @@ pub(crate) mod fusion;
 pub(crate) mod heads;
 pub(crate) mod latent;
 pub(crate) mod norm;
+pub(crate) mod packed;
 pub(crate) mod patches;
 pub(crate) mod pictures;
 pub(crate) mod pooling;

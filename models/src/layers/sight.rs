@@ -1,24 +1,42 @@
 //! What models that see have in common: a decoder of vectors, of which some are those of tokens and others those of places of images.
 
-use planish_ir::ops::{Binary, BinaryKind, Cast, Concat, CumSum, Expand, Iota, Select, Slice, Unary, UnaryKind};
+use planish_ir::ops::{Binary, BinaryKind, Cast, Concat, CumSum, Expand, Iota, Select, Slice, Split, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Origin, PartRole, Shape, ValueId, Weight};
 
 use crate::architecture::Properties;
-use crate::checkpoint::config::Size;
+use crate::checkpoint::config::{Config, Size};
 use crate::layers::attention::Scores;
 use crate::layers::blocks::{self, Settings};
 use crate::layers::builder::{BATCH, Builder, PAST, SEQUENCE};
 use crate::layers::experts::LEAST;
+use crate::layers::patches::dim;
 use crate::names;
-use crate::{ModelError, Task};
+use crate::{ImagePlaces, ModelError, PlacesForm, Task};
 
 /// How a decoder reads vectors.
 #[derive(Clone, Copy)]
 pub(crate) struct Sight {
     /// Which tokens see each other whatever their order.
     together: Seen,
+    form: Form,
     /// The features of a vector, once they are known.
     hidden: Option<Size>,
+}
+
+/// What a decoder takes besides what others take.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Form {
+    /// Whether positions have three coordinates.
+    pub(crate) coordinates: bool,
+    /// How many layers get what they add for places of images, which vectors have after their own features.
+    pub(crate) deep: usize,
+}
+
+impl Sight {
+    /// Whether positions have three coordinates.
+    pub(crate) fn has_coordinates(self) -> bool {
+        self.form.coordinates
+    }
 }
 
 /// Tokens of a run that see each other whatever their order.
@@ -38,11 +56,16 @@ pub(crate) enum Seen {
 /// # Errors
 /// When the architecture reads token ids only.
 pub(crate) fn text(b: &mut Builder<'_>, together: Seen) -> Result<(Properties, Size), ModelError> {
+    text_in_form(b, together, Form::default())
+}
+
+/// The same of a decoder of some form.
+pub(crate) fn text_in_form(b: &mut Builder<'_>, together: Seen, form: Form) -> Result<(Properties, Size), ModelError> {
     let Some((config, architecture)) = b.text else { unreachable!("a model that sees has a text model") };
     let whole = std::mem::replace(&mut b.config, config);
     b.tensors.turn_to_text(architecture);
     b.pad_token_id = architecture.pad_token_id;
-    b.sight = Some(Sight { together, hidden: None });
+    b.sight = Some(Sight { together, form, hidden: None });
     let properties = (architecture.build)(b, Task::TextGeneration)?;
     let Some(hidden) = b.sight.take().and_then(|sight| sight.hidden) else {
         return Err(config.error(format!(
@@ -55,18 +78,74 @@ pub(crate) fn text(b: &mut Builder<'_>, together: Seen) -> Result<(Properties, S
     Ok((properties, hidden))
 }
 
+/// The token that stands for a place of an image.
+pub(crate) struct PlaceToken(i64);
+
+impl PlaceToken {
+    /// What prompts write for an image.
+    pub(crate) fn written(self, form: PlacesForm) -> ImagePlaces {
+        ImagePlaces { token: self.0, form }
+    }
+}
+
+/// That of a configuration, under the first of some keys that it has.
+///
+/// # Errors
+/// When it is no id.
+pub(crate) fn token(config: &Config<'_>, keys: &[&'static str], usual: i64) -> Result<PlaceToken, ModelError> {
+    id(config, keys, usual).map(PlaceToken)
+}
+
+/// The id of a token, under the first of some keys that a configuration has.
+///
+/// # Errors
+/// When it is no id.
+pub(crate) fn id(config: &Config<'_>, keys: &[&'static str], usual: i64) -> Result<i64, ModelError> {
+    let found: Vec<_> = keys.iter().map(|key| (*key, config.get(key))).collect();
+    let Some((key, value)) = found.into_iter().find_map(|(key, value)| Some((key, value?))) else { return Ok(usual) };
+    value.as_i64().filter(|id| *id >= 0).ok_or_else(|| config.unexpected(key, value, "the id of a token"))
+}
+
+/// The keys of the token that stands for a place of an image.
+pub(crate) const TOKEN_KEYS: &[&str] = &["image_token_id", "image_token_index"];
+
 /// Adds the part that makes vectors of tokens, if the decoder reads vectors: their features.
 pub(super) fn embedder(b: &mut Builder<'_>, s: &Settings) -> Result<Option<Size>, ModelError> {
     let Some(sight) = &mut b.sight else { return Ok(None) };
     sight.hidden = Some(s.hidden);
+    let deep = sight.form.deep;
     if s.layer_inputs.is_some() {
         return Err(b.config.error("layers read token ids too, which is not supported in a model that sees"));
     }
     let ids = b.input(names::INPUT_IDS, s.vocabulary.signed())?;
-    let vectors = blocks::embed(b, s, ids)?;
+    let mut vectors = blocks::embed(b, s, ids)?;
+    let size = Size::derived(
+        s.hidden.value * (1 + deep),
+        "hidden_size, once more for each layer that gets features of images",
+    );
+    if deep > 0 {
+        let zero = b.graph.add_weight("deep.zero", scalar(0.0), Origin::Unknown);
+        let shape = [Dim::symbol(BATCH), Dim::symbol(SEQUENCE), dim(size.value - s.hidden.value)];
+        let none = b.emit(Expand { x: zero, shape: Shape::new(shape) }, "deep.none")?;
+        vectors = b.emit(Concat { parts: vec![vectors, none], axis: 2 }, "deep")?;
+    }
     b.give(names::VECTORS.1, vectors);
     b.finish(PartRole::Embedder);
-    Ok(Some(s.hidden))
+    Ok(Some(size))
+}
+
+/// What the first layer takes of the vectors that a decoder reads, and what is added after each of the first layers, all
+/// [batch_size, sequence_length, hidden].
+pub(super) fn vectors(b: &mut Builder<'_>, x: ValueId, hidden: Size) -> Result<(ValueId, Vec<ValueId>), ModelError> {
+    let deep = b.sight.map_or(0, |sight| sight.form.deep);
+    if deep == 0 {
+        return Ok((x, Vec::new()));
+    }
+    let parts = b.emit_all(Split { x, axis: 2, sizes: vec![hidden.value; deep + 1] }, "deep.features")?;
+    match parts.split_first() {
+        Some((first, deep)) => Ok((*first, deep.to_vec())),
+        None => unreachable!("a split has as many results as sizes"),
+    }
 }
 
 /// Ends the part of images, which comes first: `x` is [images, places, hidden], the output [images * places, hidden].

@@ -87,7 +87,14 @@ impl Emitter<'_> {
             }
             (of, _) => of,
         };
-        self.shape_of(input, axis, symbol)
+        let size = self.shape_of(input, axis, symbol);
+        match usize::try_from(axis).ok().and_then(|axis| self.graph.ty(input).shape[axis].as_multiple()) {
+            Some((_, count)) if count > 1 => {
+                let count = self.constant(&[count]);
+                self.shape_node("Div", vec![size, count], symbol, Vec::new())
+            }
+            _ => size,
+        }
     }
 
     fn shape_of(&mut self, input: ValueId, axis: i64, what: &str) -> String {
@@ -151,15 +158,19 @@ impl Emitter<'_> {
     }
 }
 
-/// The first input, or else result of an operator that determines sizes, that has the symbol as a dimension,
+/// The first input, or else result of an operator that determines sizes, that has the symbol, or a multiple of it, as a dimension,
 /// and which; the verifier guarantees one.
 fn binding(graph: &Graph, symbol: &Symbol) -> (ValueId, i64) {
     let determining = graph.nodes().filter(|(_, node)| node.op.determined_symbols().next().is_some());
     let results = determining.flat_map(|(_, node)| &node.outputs);
-    for &input in graph.inputs().iter().chain(results) {
-        let axis = graph.ty(input).shape.iter().position(|d| d.as_symbol() == Some(symbol));
-        if let Some(axis) = axis.and_then(|a| i64::try_from(a).ok()) {
-            return (input, axis);
+    let all: Vec<ValueId> = graph.inputs().iter().chain(results).copied().collect();
+    let multiple = |dim: &Dim| dim.as_multiple().filter(|(other, _)| *other == symbol).map(|(_, count)| count);
+    for is_wanted in [|count: i64| count == 1, |count: i64| count > 1] {
+        for &input in &all {
+            let axis = graph.ty(input).shape.iter().position(|d| multiple(d).is_some_and(is_wanted));
+            if let Some(axis) = axis.and_then(|a| i64::try_from(a).ok()) {
+                return (input, axis);
+            }
         }
     }
     unreachable!("invariant V07: every symbol is a dimension of one of these")

@@ -29,6 +29,15 @@ impl Symbols {
                 self.dims.insert(text.to_owned(), dim);
             }
         }
+        for text in texts.clone() {
+            // A size that is a multiple of one that no input has says what that is.
+            if let Ok(dim) = text.parse::<Dim>()
+                && let Some((symbol, 2..)) = dim.as_multiple()
+                && self.taken.insert(symbol.to_string())
+            {
+                self.dims.insert(symbol.to_string(), Dim::symbol(symbol));
+            }
+        }
         for text in texts {
             if self.dims.contains_key(text) {
                 continue;
@@ -104,6 +113,13 @@ mod tests {
         // Numbers are made of no names.
         symbols.declare(["2", "-1"].into_iter());
         assert_eq!(texts(&mut symbols, &["2", "-1"]), ["dim_2", "dim_1"]);
+    }
+
+    #[test]
+    fn a_multiple_of_a_name_is_one() {
+        let mut symbols = Symbols::default();
+        symbols.declare(["4*places", "rows", "2*rows"].into_iter());
+        assert_eq!(texts(&mut symbols, &["4*places", "places", "2*rows"]), ["4*places", "places", "2*rows"]);
     }
 
     #[test]

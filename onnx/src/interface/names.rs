@@ -32,6 +32,8 @@ pub(super) const INPUTS: &[(&str, InputRole)] = &[
     ("pixel_mask", InputRole::PixelMask),
     ("pixel_attention_mask", InputRole::PixelMask),
     ("spatial_shapes", InputRole::PatchGrid),
+    ("grid_thw", InputRole::PatchGrid),
+    ("image_grid_thw", InputRole::PatchGrid),
     ("audio", InputRole::Recording),
     ("audio_mask", InputRole::RecordingMask),
     ("input_values", InputRole::Waveform),

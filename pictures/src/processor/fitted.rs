@@ -13,7 +13,7 @@ impl Processor {
             return Some([tiling.side; 2]);
         }
         match (self.padding, self.crop, self.resize) {
-            _ if self.patch.is_some() => None,
+            _ if self.patch.is_some() || self.squares.is_some() => None,
             (Padding::Multiple(_), ..) => None,
             (Padding::To(sides) | Padding::Around(sides), ..)
             | (_, Some(sides), _)

@@ -43,6 +43,7 @@ impl Processor {
             masks: false,
             patch: None,
             tiling: None,
+            squares: None,
         }
     }
 
@@ -51,7 +52,7 @@ impl Processor {
     /// # Errors
     /// Why there are none.
     pub fn in_graph(&self) -> Result<InGraph, String> {
-        if self.patch.is_some() {
+        if self.patch.is_some() || self.squares.is_some() {
             return Err("the input is patches, as many as the picture has".to_owned());
         }
         match self.padding {
@@ -81,7 +82,7 @@ impl Processor {
                     Size::Multiples { .. } => return own("multiples of a number in the form of the picture"),
                     Size::Sixteens(_) => return own("edges that are multiples of 16"),
                     Size::Page(_) => return own("pages"),
-                    Size::Patches { .. } => return own("multiples of a patch"),
+                    Size::Patches { .. } | Size::Pixels { .. } => return own("multiples of a patch"),
                 };
                 (Some((to, filter)), center)
             }

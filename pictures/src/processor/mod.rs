@@ -4,6 +4,7 @@ mod fitted;
 mod in_graph;
 mod settings;
 mod sizes;
+mod squares;
 mod tiles;
 mod types;
 
@@ -12,6 +13,7 @@ pub use in_graph::{InGraph, ResizedTo};
 use rayon::prelude::*;
 pub use settings::FILES;
 use sizes::Size;
+use squares::Squares;
 use tiles::Tiling;
 pub use tiles::{Grid, Tiles};
 
@@ -38,6 +40,8 @@ pub struct Processor {
     patch: Option<[usize; 2]>,
     /// How pictures are cut to tiles, where they are.
     tiling: Option<Tiling>,
+    /// The squares of patches that pictures become, where all patches are in one row.
+    squares: Option<Squares>,
 }
 
 /// What is put around pictures after they are normalized.
@@ -58,7 +62,7 @@ enum Padding {
 /// The inputs of pictures, one after the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pixels {
-    /// [pictures, 3, height, width], or [pictures, patches, numbers of a patch].
+    /// [pictures, 3, height, width], [pictures, patches, numbers of a patch], or [patches of all pictures, numbers of a patch].
     pub values: Vec<f32>,
     /// The shape of `values`.
     pub shape: Vec<usize>,
@@ -101,6 +105,9 @@ impl Processor {
     pub fn batch(&self, mut all: Vec<Prepared>) -> Result<Pixels, String> {
         if let Some([patch, most]) = self.patch {
             return in_patches(&all, patch, most);
+        }
+        if let Some(squares) = &self.squares {
+            return squares.in_one_row(&all);
         }
         let mut sizes: Vec<[usize; 2]> = all.iter().map(|one| [one.height, one.width]).collect();
         let largest = |side: usize| sizes.iter().map(|size| size[side]).max().unwrap_or(0);
@@ -155,6 +162,7 @@ impl Processor {
         let mut kept = self.crop;
         if let Some((size, filter)) = self.resize {
             let form = [picture.height(), picture.width()];
+            squares::check_form(size, form)?;
             let ([height, width], center) = size.of(form);
             let pixels = height.checked_mul(width).filter(|pixels| *pixels as u64 <= crate::MAX_PIXELS);
             let resized = pixels.and_then(|_| picture.resize(width, height, filter));

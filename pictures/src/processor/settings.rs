@@ -6,6 +6,7 @@ use planish_files::Kind;
 use serde_json::{Map, Value};
 
 use super::sizes::{Edges, Size};
+use super::squares::Squares;
 use super::tiles::Tiling;
 use super::types::{Own, TYPES, Type};
 use super::{Padding, Processor};
@@ -112,6 +113,7 @@ impl Processor {
                 Own::Patches => Some([s.side("patch_size", 16)?, s.side("max_num_patches", 256)?]),
                 _ => None,
             },
+            squares: if ty.own == Own::Squares { Some(s.squares()?) } else { None },
         };
         own.check_sizes()?;
         s.check_keys(ty)?;
@@ -209,6 +211,10 @@ impl Settings<'_> {
 
     /// What pictures are resized to.
     fn resized(&self, ty: &Type) -> Result<Size, String> {
+        if ty.own == Own::Squares {
+            let [least, most] = self.pixels()?;
+            return Ok(Size::Pixels { of: self.squares()?.length(), least, most });
+        }
         let mut size = match self.get("size") {
             None => ty.size,
             // Lists of this type have the width first.
@@ -241,6 +247,7 @@ impl Settings<'_> {
             (Own::Sixteens, size) => Ok(size),
             (Own::Page, Size::Sides(sides)) => Ok(Size::Page(sides)),
             (Own::Page, _) => Err(of("`height` and `width`")),
+            (Own::Squares, _) => unreachable!("sizes of this type are numbers of pixels"),
             (Own::Patches, _) => {
                 Ok(Size::Patches { patch: self.side("patch_size", 16)?, most: self.side("max_num_patches", 256)? })
             }
@@ -273,6 +280,37 @@ impl Settings<'_> {
             one if is_square => length(key, one).map(|side| Size::Sides([side, side])),
             one => Ok(Size::Edges(Edges { shortest: Some(length(key, one)?), longest: None })),
         }
+    }
+
+    /// Squares of patches.
+    fn squares(&self) -> Result<Squares, String> {
+        let squares = Squares {
+            patch: self.side("patch_size", 14)?,
+            merge: self.side("merge_size", 2)?,
+            frames: self.side("temporal_patch_size", 2)?,
+        };
+        let pixels =
+            [squares.patch, squares.patch, squares.frames].iter().try_fold(3usize, |n, side| n.checked_mul(*side));
+        match (pixels, squares.patch.checked_mul(squares.merge)) {
+            (Some(..=MAX_INPUT), Some(_)) => Ok(squares),
+            _ => Err(format!("`patch_size` and `temporal_patch_size` make patches of more than {MAX_INPUT} numbers")),
+        }
+    }
+
+    /// The fewest and the most pixels of pictures: of keys of their own, or of `size`.
+    fn pixels(&self) -> Result<[u64; 2], String> {
+        let size = self.get("size");
+        let number = |own: &str, edge: &str, usual: u64| {
+            let inner = size.and_then(|size| size.get(edge).or_else(|| size.get(own)));
+            let value = self.get(own).or(inner).filter(|value| !value.is_null());
+            let Some(value) = value else {
+                return if size.is_some() { Err(format!("`size` has no `{edge}`")) } else { Ok(usual) };
+            };
+            let number = value.as_u64().filter(|number| *number > 0);
+            number
+                .ok_or_else(|| format!("`{edge}` of `size` or `{own}` is {value}, and a number of pixels was expected"))
+        };
+        Ok([number("min_pixels", "shortest_edge", 56 * 56)?, number("max_pixels", "longest_edge", 28 * 28 * 1280)?])
     }
 
     /// How pictures are cut.

@@ -21,6 +21,8 @@ pub(super) enum Size {
     Page([usize; 2]),
     /// Multiples of a patch, of at most so many patches.
     Patches { patch: usize, most: usize },
+    /// Multiples of a side, near the form of the picture, of so many pixels at least and at most.
+    Pixels { of: usize, least: u64, most: u64 },
 }
 
 /// The lengths of edges: the shortest, unless the longest would have more.
@@ -65,6 +67,7 @@ impl Size {
             Self::Sixteens(edges) => (edges.of(form).map(|side| side - side % 16), None),
             Self::Page([rows, columns]) => (Edges { shortest: Some(rows.min(columns)), longest: None }.of(form), None),
             Self::Patches { patch, most } => (patches(form, patch, most), None),
+            Self::Pixels { of, least, most } => (pixels(form, of, least, most), None),
         }
     }
 }
@@ -119,6 +122,25 @@ fn patches(form: [usize; 2], patch: usize, most: usize) -> [usize; 2] {
     scaled(least)
 }
 
+/// Height and width that are multiples of a side, of so many pixels at least and at most, as `smart_resize` of the transformers library
+/// has it.
+fn pixels(form: [usize; 2], of: usize, least: u64, most: u64) -> [usize; 2] {
+    let side = of as f64;
+    let multiple = |many: f64| many as usize * of;
+    let rounded = form.map(|length| multiple((length as f64 / side).round_ties_even()));
+    let area = rounded[0] as u64 * rounded[1] as u64;
+    let own = form[0] as f64 * form[1] as f64;
+    if area > most {
+        let scale = (own / most as f64).sqrt();
+        form.map(|length| multiple((length as f64 / scale / side).floor()).max(of))
+    } else if area < least {
+        let scale = (least as f64 / own).sqrt();
+        form.map(|length| multiple((length as f64 * scale / side).ceil()))
+    } else {
+        rounded
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,6 +164,10 @@ mod tests {
             (Size::Multiples { sides: [384, 384], of: 1, keeps_form: false }, [480, 640], [384, 384]),
             (Size::Patches { patch: 16, most: 256 }, [480, 640], [224, 288]),
             (Size::Patches { patch: 16, most: 256 }, [1, 5000], [16, 4096]),
+            (Size::Pixels { of: 28, least: 3136, most: 1_003_520 }, [480, 640], [476, 644]),
+            (Size::Pixels { of: 28, least: 3136, most: 1_003_520 }, [1080, 1920], [728, 1316]),
+            (Size::Pixels { of: 28, least: 3136, most: 1_003_520 }, [10, 20], [56, 84]),
+            (Size::Pixels { of: 32, least: 65_536, most: 16_777_216 }, [48, 80], [224, 352]),
         ] {
             assert_eq!(size.of(form), (expected, None), "{size:?} {form:?}");
         }

@@ -83,11 +83,14 @@ impl Processor {
         self.tiling.is_some()
     }
 
-    /// Rows and columns of the tiles of a picture, beside the whole of it.
+    /// Rows and columns of the tiles of a picture, beside the whole of it, or of its patches where pictures have any shape.
     ///
     /// # Errors
     /// When it would have too many pixels.
     pub fn grid(&self, picture: &Picture) -> Result<Grid, String> {
+        if let Some(squares) = &self.squares {
+            return squares.grid([picture.height(), picture.width()], self.resize.map(|(size, _)| size));
+        }
         let Some(tiling) = &self.tiling else { return Ok([0; 2]) };
         let form = [picture.height(), picture.width()];
         check(form, tiling.sizes(form)[1])?;

@@ -21,6 +21,8 @@ pub(super) enum Own {
     Page,
     /// Tiles of `max_image_size`, and the whole picture.
     Tiles,
+    /// Sides are multiples of squares of patches, and there are so many pixels; all patches are in one row, square by square.
+    Squares,
 }
 
 /// What a type does by itself.
@@ -92,6 +94,15 @@ const TILED: Type = Type {
     ..PLAIN
 };
 
+const SQUARES: Type = Type {
+    name: "Qwen2VL",
+    own: Own::Squares,
+    filter: Filter::Bicubic,
+    mean: OPENAI[0],
+    deviation: OPENAI[1],
+    ..PLAIN
+};
+
 const DETR: Type = Type {
     name: "Detr",
     size: Size::Edges(Edges { shortest: Some(800), longest: Some(1333) }),
@@ -104,8 +115,9 @@ const DETR: Type = Type {
 };
 
 /// The types, by their names.
-pub(super) const TYPES: [Type; 27] = [
+pub(super) const TYPES: [Type; 28] = [
     PLAIN,
+    SQUARES,
     Type { name: "DeiT", filter: Filter::Bicubic, size: square(256), crop: Some([224, 224]), crops: true, ..PLAIN },
     Type { name: "Beit", filter: Filter::Bicubic, crop: Some([224, 224]), ..PLAIN },
     Type { name: "Bit", ..CLIP },

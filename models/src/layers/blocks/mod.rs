@@ -79,7 +79,15 @@ pub(crate) fn decode(b: &mut Builder<'_>, s: &Settings, task: Task) -> Result<De
         decoder.sees_both_sides(b, key)?;
     }
     let positions = decoder.position_ids;
-    let mut angles = ropes.as_ref().map(|ropes| ropes.angles(b, positions)).transpose()?;
+    let by_coordinates = b.sight.is_some_and(|sight| sight.has_coordinates());
+    let mut angles = match &ropes {
+        Some(ropes) if by_coordinates => {
+            let coordinates = Rope::coordinates(b.config, s.heads.size, s.rope)?;
+            Some([ropes.global.angles_by_coordinates(b, positions, &coordinates)?; 2])
+        }
+        Some(ropes) => Some(ropes.angles(b, positions)?),
+        None => None,
+    };
     if s.turns_backwards {
         for angles in angles.iter_mut().flatten() {
             *angles = angles.backwards(b)?;
@@ -90,12 +98,15 @@ pub(crate) fn decode(b: &mut Builder<'_>, s: &Settings, task: Task) -> Result<De
         _ => s.chunks.as_ref().map(|chunks| chunks.bias(b, decoder.attention_mask)).transpose()?,
     };
     let growth = s.growth.map(|growth| growth.factors(b, positions)).transpose()?;
-    let mut x = if vectors.is_some() { decoder.input_ids } else { embed(b, s, decoder.input_ids)? };
+    let (mut x, deep) = match vectors {
+        Some(_) => sight::vectors(b, decoder.input_ids, s.hidden)?,
+        None => (embed(b, s, decoder.input_ids)?, Vec::new()),
+    };
     let layer_inputs = match s.layer_inputs {
         Some(inputs) => inputs.all(b, s, decoder.input_ids, x)?,
         None => Vec::new(),
     };
-    let mut blocks = Blocks { s, angles, bias, growth, layer_inputs, text: decoder };
+    let mut blocks = Blocks { s, angles, bias, growth, layer_inputs, deep, text: decoder };
     if let Some(places) = vectors_of_places(b, s, positions)? {
         x = b.add(x, places, "embeddings.add")?;
     }
@@ -156,7 +167,7 @@ pub(crate) fn encoder(
     let text = TextEncoder::new(b, s.vocabulary)?;
     let positions = encoder::positions(b)?;
     let angles = ropes.as_ref().map(|ropes| ropes.angles(b, positions)).transpose()?;
-    let mut blocks = Blocks { s, angles, bias: None, growth: None, layer_inputs: Vec::new(), text };
+    let mut blocks = Blocks { s, angles, bias: None, growth: None, layer_inputs: Vec::new(), deep: Vec::new(), text };
     let x = embed(b, blocks.text.input_ids)?;
     let hidden = blocks.layers(b, x)?;
     let properties = Properties {
@@ -237,6 +248,8 @@ struct Blocks<'s, T> {
     growth: Option<ValueId>,
     /// The vectors of tokens for each layer, [batch_size, sequence_length, size], where there are some.
     layer_inputs: Vec<ValueId>,
+    /// What is added to what the first layers give, [batch_size, sequence_length, hidden] for each, where there is something.
+    deep: Vec<ValueId>,
 }
 
 impl<T: Text> Blocks<'_, T> {
@@ -247,6 +260,9 @@ impl<T: Text> Blocks<'_, T> {
             None => {
                 for layer in 0..self.s.layers.value {
                     x = self.layer(b, x, layer)?;
+                    if let Some(deep) = self.deep.get(layer) {
+                        x = b.add(x, *deep, &format!("{}.{layer}.deep", self.s.names.layers))?;
+                    }
                 }
             }
         }

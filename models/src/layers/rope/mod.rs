@@ -5,18 +5,20 @@
 //! positions and one. So no row depends on what else is in its batch. The transformers library
 //! takes the longest of a batch, which is the same where rows are equally long.
 
+mod coordinates;
 mod kinds;
 mod long;
 mod parameters;
 mod scaling;
 
-use planish_ir::ops::{BinaryKind, Cast, Flag, Reduce, ReduceKind, Reshape, Rotary, Select, Unary, UnaryKind};
+use planish_ir::ops::{BinaryKind, Cast, Flag, Gather, Reduce, ReduceKind, Reshape, Rotary, Select, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Origin, Shape, ValueId, Weight};
 
 use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::Builder;
 
+pub(crate) use coordinates::Coordinates;
 pub(crate) use kinds::Absent;
 pub(crate) use long::latent_scale;
 pub(crate) use parameters::{Defaults, KEYS, Layers, SHARED_KEYS, Stretch};
@@ -129,6 +131,41 @@ impl Rope {
         let shape = Shape::new([dims[0].clone(), dims[1].clone(), Dim::constant(1)]);
         let positions = b.emit(Reshape { x: positions, shape }, &at("positions"))?;
         let frequencies = self.frequencies.emit(b, positions, module)?;
+        let angles = b.binary(BinaryKind::Mul, [positions, frequencies], &at("angles"))?;
+        let mut turn = |kind, name| {
+            let x = b.emit(Unary { kind, x: angles }, &at(name))?;
+            self.attention_factor.apply(b, x, positions, &at(name))
+        };
+        Ok(Angles { cos: turn(UnaryKind::Cos, "cos")?, sin: turn(UnaryKind::Sin, "sin")? })
+    }
+}
+
+impl Rope {
+    /// The angles of positions of three coordinates, i64[3, batch_size, sequence_length], of which each pair turns by one.
+    ///
+    /// # Errors
+    /// When frequencies depend on the length of the text.
+    pub(crate) fn angles_by_coordinates(
+        &self,
+        b: &mut Builder<'_>,
+        position_ids: ValueId,
+        coordinates: &[usize],
+    ) -> Result<Angles, ModelError> {
+        let at = |name: &str| format!("{MODULE}.{name}");
+        let (Frequencies::Fixed(frequencies), AttentionFactor::Fixed(_)) = (&self.frequencies, &self.attention_factor)
+        else {
+            return Err(b.config.error(
+                "rotary frequencies depend on the length of the text, which is not supported where positions have three coordinates",
+            ));
+        };
+        let frequencies = vector(b, &at("inv_freq"), frequencies);
+        let numbers: Vec<f64> = coordinates.iter().map(|coordinate| *coordinate as f64).collect();
+        let indices = Weight::numbers(DType::I64, vec![numbers.len()], &numbers);
+        let indices = indices.unwrap_or_else(|| unreachable!("the shape is that of the numbers"));
+        let indices = b.graph.add_weight(&at("coordinates"), indices, Origin::Config("mrope_section".into()));
+        let by_token = b.transpose(position_ids, &[1, 2, 0], &at("by_token"))?;
+        let by_pair = b.emit(Gather { x: by_token, indices, axis: 2 }, &at("by_pair"))?;
+        let positions = b.emit(Cast { x: by_pair, to: DType::F32 }, &at("position_ids"))?;
         let angles = b.binary(BinaryKind::Mul, [positions, frequencies], &at("angles"))?;
         let mut turn = |kind, name| {
             let x = b.emit(Unary { kind, x: angles }, &at(name))?;

@@ -4,6 +4,7 @@
 use planish_ir::ValueId;
 use serde_json::{Map, Value};
 
+use super::coordinates::{self, Coordinates};
 use super::kinds::{Absent, proportional};
 use super::long::{longrope, short_longrope, stretched, yarn};
 use super::{AttentionFactor, Frequencies, Rope, scaling};
@@ -89,12 +90,14 @@ pub(crate) struct Defaults {
     pub(crate) mscales: bool,
     /// Whether "dynamic" has a fixed `alpha`, as Hunyuan.
     pub(crate) fixed_alpha: bool,
+    /// The coordinates that pairs turn by in a model that sees, where they do.
+    pub(crate) coordinates: Option<Coordinates>,
 }
 
 impl Defaults {
     /// The embedding of models of images, whose pairs turn by coordinates: in texts all coordinates are the position.
     pub(crate) fn by_coordinates() -> Self {
-        Self { plain_names: &["mrope"], other_keys: &["mrope_section", "mrope_interleaved"], ..Self::default() }
+        Self { plain_names: &["mrope"], other_keys: &[coordinates::SECTIONS, "mrope_interleaved"], ..Self::default() }
     }
 }
 
@@ -113,6 +116,7 @@ impl Default for Defaults {
             recomputes: false,
             mscales: false,
             fixed_alpha: false,
+            coordinates: None,
         }
     }
 }
@@ -236,6 +240,16 @@ impl Rope {
     /// The embedding of all of a head, with stored frequencies: [pairs].
     pub(crate) fn stored(frequencies: ValueId, longest: Size) -> Self {
         Self { frequencies: Frequencies::Stored(frequencies), attention_factor: AttentionFactor::NONE, longest }
+    }
+
+    /// The coordinate that each pair turns by, of heads of some size.
+    pub(crate) fn coordinates(config: &Config<'_>, size: Size, defaults: Defaults) -> Result<Vec<usize>, ModelError> {
+        let Some(coordinates) = defaults.coordinates else {
+            return Err(
+                config.error("this text model has positions of one coordinate, and the model that sees of three")
+            );
+        };
+        coordinates.of_pairs(&Parameters::read(config, defaults.layers)?, size.value / 2)
     }
 
     /// The embedding of heads of some size, in a model whose configuration names its longest text.
