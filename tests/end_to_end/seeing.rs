@@ -130,27 +130,27 @@ fn positions_of_images_of_any_shape_are_those_of_rows_and_columns() {
     for (name, [one, other, two, none]) in [
         (
             "qwen2-vl",
-            [[30, 77, 75, 1, 95, 32], [112, 95, 95, 95, 19, 21], [128, 95, 95, 95, 95, 95], [32, 75, 57, 89, 4, 31]],
+            [[30, 77, 75, 1, 95, 32], [112, 95, 95, 95, 19, 21], [95, 95, 89, 75, 101, 1], [32, 75, 57, 89, 4, 31]],
         ),
         (
             "qwen2-5-vl",
             [
                 [45, 45, 78, 126, 27, 87],
                 [44, 136, 45, 86, 136, 64],
-                [87, 5, 131, 45, 68, 45],
+                [87, 68, 45, 24, 126, 45],
                 [136, 0, 124, 134, 84, 70],
             ],
         ),
-        ("qwen3-vl", [[97, 71, 97, 40, 97, 128], [97, 39, 39, 106, 118, 40], [106, 118, 40, 10, 40, 46], [106; 6]]),
+        ("qwen3-vl", [[97, 71, 97, 40, 97, 128], [97, 39, 39, 106, 118, 40], [106, 118, 40, 46, 118, 40], [106; 6]]),
     ] {
         let (folder, out) = seeing(name, processor.clone());
         assert_eq!(new_ids(&out, &["--ids", &ids(4), "--image", &rgb]), json!(one), "{name}");
-        let given = ["--prompt", "w137 w5 w137", "--image", &rgb, "--image", &tall];
+        let given = ["--prompt", "w137 w5 w137 w6", "--image", &rgb, "--image", &tall];
         assert_eq!(new_ids(&out, &given), json!(two), "{name}");
         generate(&out, &["--ids", &ids(5), "--image", &rgb]).exits(1, &["5 tokens", "4 places"]);
         let lines = [
             json!({"prompt": "w5 w137 w6 w7", "images": [rgb]}),
-            json!({"prompt": "w137 w5 w137", "images": [rgb, tall]}),
+            json!({"prompt": "w137 w5 w137 w6", "images": [rgb, tall]}),
             json!({"prompt": "w5 w6"}),
             json!({"prompt": "w5 w137 w6 w7", "images": [tall]}),
         ];

@@ -163,13 +163,15 @@ impl Emitter<'_> {
 fn binding(graph: &Graph, symbol: &Symbol) -> (ValueId, i64) {
     let determining = graph.nodes().filter(|(_, node)| node.op.determined_symbols().next().is_some());
     let results = determining.flat_map(|(_, node)| &node.outputs);
-    let all: Vec<ValueId> = graph.inputs().iter().chain(results).copied().collect();
+    let results: Vec<ValueId> = results.copied().collect();
     let multiple = |dim: &Dim| dim.as_multiple().filter(|(other, _)| *other == symbol).map(|(_, count)| count);
-    for is_wanted in [|count: i64| count == 1, |count: i64| count > 1] {
-        for &input in &all {
-            let axis = graph.ty(input).shape.iter().position(|d| multiple(d).is_some_and(is_wanted));
-            if let Some(axis) = axis.and_then(|a| i64::try_from(a).ok()) {
-                return (input, axis);
+    for values in [graph.inputs(), &results] {
+        for is_wanted in [|count: i64| count == 1, |count: i64| count > 1] {
+            for &value in values {
+                let axis = graph.ty(value).shape.iter().position(|d| multiple(d).is_some_and(is_wanted));
+                if let Some(axis) = axis.and_then(|a| i64::try_from(a).ok()) {
+                    return (value, axis);
+                }
             }
         }
     }

@@ -17,7 +17,13 @@ impl<'a> Tensors<'a> {
 
     /// Whether a tensor is of the model that is built, and not beside the text model of a multimodal model.
     pub(super) fn is_of_text(&self, name: &str) -> bool {
-        let is_known = |prefix: &&String| self.used.iter().any(|used| used.starts_with(prefix.as_str()));
+        let is_used = |prefix: &&String| self.used.iter().any(|used| used.starts_with(prefix.as_str()));
+        // What is around the text model is around its towers too.
+        let is_inner = |prefix: &&String| {
+            let mut others = self.prefixes.iter().filter(|other| other != prefix).filter(is_used);
+            !others.any(|other| other.starts_with(prefix.as_str()))
+        };
+        let is_known = |prefix: &&String| is_used(prefix) && is_inner(prefix);
         let has_bases =
             !self.sees && self.checkpoint.whole().is_some() && self.prefixes.iter().any(|prefix| is_known(&prefix));
         !has_bases
