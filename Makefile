@@ -202,11 +202,12 @@ compat-onnx-1.31: deps build $(COMPAT_1_31)/.installed ## ... by the release of 
 	$(COMPAT_1_31)/bin/python tests/compat/check_goldens.py $(PLANISH) --target ort $(GOLDENS)
 
 .PHONY: compat-genai
-compat-genai: deps build $(COMPAT)/.installed ## ... by onnxruntime-genai: text of decoders
+compat-genai: deps build $(COMPAT)/.installed ## ... by onnxruntime-genai: text of decoders, and of Whisper
 	$(COMPAT)/bin/python tests/compat/check_genai.py $(PLANISH) $(DECODERS)
+	$(COMPAT)/bin/python tests/compat/check_genai_speech.py $(PLANISH) fixtures/speech
 
 .PHONY: compat-optimum
-compat-optimum: deps build $(OPTIMUM)/.installed ## ... by Optimum's classes (installs PyTorch, several GB)
+compat-optimum: deps build $(OPTIMUM)/.installed ## ... by Optimum's classes, encoder-decoders also with both decoders in one graph (installs PyTorch, several GB)
 	HF_HUB_OFFLINE=1 $(OPTIMUM)/bin/python tests/compat/check_optimum.py $(PLANISH) $(GOLDENS)
 
 .PHONY: compat-sentence
@@ -274,9 +275,9 @@ bench-speech-encoders: deps build $(EXPORTERS)/.installed ## measure wav2vec 2.0
 	$(EXPORTERS)/bin/python -W ignore tools/bench_speech_encoders.py $(PLANISH) $$(mktemp -d)
 
 .PHONY: compat-speech
-compat-speech: deps build $(EXPORTERS)/.installed $(TRANSFORMERS_JS)/.installed ## hold models of recordings of random configurations against transformers, and a text of Transformers.js; five minutes (installs PyTorch)
+compat-speech: deps build $(EXPORTERS)/.installed $(TRANSFORMERS_JS)/.installed ## hold models of recordings of random configurations against transformers, and texts of Transformers.js; five minutes (installs PyTorch)
 	$(EXPORTERS)/bin/python tests/compat/check_speech.py $(PLANISH) $(SPEECH_FLAGS)
-	$(EXPORTERS)/bin/python tests/compat/check_transformers_js_speech.py $(PLANISH) $(TRANSFORMERS_JS) fixtures/goldens/wav2vec2
+	$(EXPORTERS)/bin/python tests/compat/check_transformers_js_speech.py $(PLANISH) $(TRANSFORMERS_JS) fixtures/goldens/wav2vec2 fixtures/speech
 
 # CAPTIONERS_FLAGS has options of the script, as ENCODERS.
 CAPTIONERS_FLAGS ?=

@@ -276,6 +276,7 @@ impl Manifest {
             image_size,
             towers,
             preprocessing,
+            encoder_gives_keys: self.runtime_package == RuntimePackage::Genai,
             ..LoadOptions::default()
         }
     }

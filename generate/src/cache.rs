@@ -62,6 +62,16 @@ impl Cache {
         part.inputs.iter().filter_map(|input| input.role.cache()).any(|entry| entry.kind.is_state())
     }
 
+    /// The names of the outputs that give what a step takes.
+    pub(super) fn outputs(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.present.as_str())
+    }
+
+    /// Takes values in the order of the outputs.
+    pub(super) fn put(&mut self, values: Vec<RuntimeValue>) {
+        self.values = values;
+    }
+
     /// What a step takes.
     pub(super) fn inputs(&self) -> impl Iterator<Item = (&str, &RuntimeValue)> {
         self.entries.iter().map(|entry| entry.past.name.as_str()).zip(&self.values)

@@ -42,6 +42,9 @@ pub struct LoadOptions {
     pub steps: Option<PictureSteps>,
     /// The same of recordings.
     pub sounds: Option<Arc<SoundSteps>>,
+    /// Whether the encoder of a Whisper gives the keys and values that its decoder attends to, as onnxruntime-genai wants it: then
+    /// one decoder, which goes on from a cache, also reads the first tokens, after an empty one. Other models have no such form.
+    pub encoder_gives_keys: bool,
     /// Whether warnings are errors.
     pub strict: bool,
 }
@@ -227,6 +230,7 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
     builder.towers = options.towers;
     builder.pictures = options.steps;
     builder.sounds = options.sounds.clone();
+    builder.encoder_gives_keys = options.encoder_gives_keys;
     let interface = (architecture.build)(&mut builder, task).map_err(|e| explain(e, task, class))?;
     if let Some(asked) = options.latent_cache.filter(|_| !builder.has_latents) {
         return Err(config.error(format!(

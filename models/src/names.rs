@@ -63,6 +63,8 @@ pub(crate) const IMAGE_GRID: Named<InputRole> = ("image_grid_thw", InputRole::Pa
 pub(crate) const FEATURES: Named<InputRole> = ("input_features", InputRole::Features);
 /// Whether a recording is longer than the features that a model takes.
 pub(crate) const IS_LONGER: Named<InputRole> = ("is_longer", InputRole::IsLonger);
+/// As the audio processor of onnxruntime-genai gives them.
+pub(crate) const GENAI_FEATURES: Named<InputRole> = ("audio_features", InputRole::Features);
 
 /// The vectors of tokens, which the embedder gives, and the decoder of a model that sees takes.
 pub(crate) const VECTORS: (Named<InputRole>, Named<OutputRole>) =

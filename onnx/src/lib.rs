@@ -6,6 +6,7 @@ pub mod export;
 pub mod files;
 pub mod import;
 pub mod interface;
+mod merge;
 pub mod proto;
 
 pub use export::{ExportError, ExportOptions, Exported, INLINE_BYTES, NoForm, Placement, export, oldest_opset};
@@ -13,6 +14,7 @@ pub use import::{
     ImportError, ImportOptions, Imported, KnownOperand, PartError, PlaceError, Places, WeightFile, import, import_with,
     node_results, read_body, read_operator, weights_outside,
 };
+pub use merge::{MergeError, merge};
 
 /// The opsets of the default domain that graphs can be written for.
 pub const OPSETS: std::ops::RangeInclusive<u32> = 17..=28;

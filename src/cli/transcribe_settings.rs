@@ -59,6 +59,12 @@ impl Keyed for TranscribeSettings {
             set: |it, key, text| it.put(key, switch(text)?),
         },
         Key {
+            name: "cut_at_silence",
+            value: "",
+            help: "cut recordings at quiet places into pieces of at most a window, of which --batch N run side by side",
+            set: |it, key, text| it.put(key, switch(text)?),
+        },
+        Key {
             name: "max_new_tokens",
             value: "N",
             help: "give a window N tokens at most",

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use safetensors::Dtype;
 use serde_json::{Value, json};
 
-use crate::support::{Draft, golden, names, planish_compile, scratch};
+use crate::support::{Draft, Stored, golden, names, planish, planish_compile, repository, scratch, tensors, text};
 
 const PACKAGE: &[&str] = &["--package", "genai"];
 
@@ -174,4 +175,90 @@ fn a_cache_that_is_copied_has_a_buffer_of_its_own() {
         planish_compile(&golden("llama"), &out, &[PACKAGE, more].concat()).succeeds();
         assert_eq!(shared(document(&out.join("genai_config.json"))), json!(false), "{more:?}");
     }
+}
+
+#[test]
+fn the_configuration_of_a_whisper() {
+    let speech = repository().join("fixtures/speech");
+    let folder = scratch();
+    let out = folder.path().join("out");
+    planish_compile(&speech, &out, PACKAGE)
+        .exits(1, &["takes windows of 3000 frames", "the encoder takes 100", "leave out --package genai"]);
+
+    // The model of fixtures/speech for windows of 30 s.
+    let read = |name: &str| document(&speech.join(name));
+    let mut draft = Draft { config: read("config.json"), tensors: tensors(&speech.join("model.safetensors")) };
+    draft.config["max_source_positions"] = 1500.into();
+    let zeros = Stored { dtype: Dtype::F32, shape: vec![1500, 32], bytes: vec![0; 4 * 1500 * 32] };
+    draft.tensors.insert("model.encoder.embed_positions.weight".to_owned(), zeros);
+    let model = draft.write(folder.path().join("model"));
+    for name in ["generation_config.json", "tokenizer.json"] {
+        fs::copy(speech.join(name), model.join(name)).unwrap();
+    }
+    let mut processor = read("preprocessor_config.json");
+    for (key, value) in [("chunk_length", 30), ("n_samples", 480_000), ("nb_max_frames", 3000)] {
+        processor[key] = value.into();
+    }
+    fs::write(model.join("preprocessor_config.json"), processor.to_string()).unwrap();
+    planish_compile(&model, &out, &[PACKAGE, &["--verify"]].concat())
+        .exits(0, &["onnxruntime-genai has no", "lang_to_id"]);
+    let config = document(&out.join("genai_config.json"));
+    let sizes = json!({
+        "session_options": {"provider_options": []}, "head_size": 16, "hidden_size": 32, "num_attention_heads": 2,
+        "num_hidden_layers": 2, "num_key_value_heads": 2,
+    });
+    let section = |mut other: Value| {
+        other.as_object_mut().unwrap().extend(sizes.as_object().unwrap().clone());
+        other
+    };
+    let expected = json!({
+        "type": "whisper", "context_length": 64, "vocab_size": 103, "bos_token_id": 40, "eos_token_id": 40, "pad_token_id": 40,
+        "decoder_start_token_id": 41,
+        "encoder": section(json!({
+            "filename": "encoder_model.onnx",
+            "inputs": {"audio_features": "audio_features"},
+            "outputs": {
+                "encoder_hidden_states": "last_hidden_state",
+                "cross_present_key_names": "present.%d.encoder.key",
+                "cross_present_value_names": "present.%d.encoder.value",
+            },
+        })),
+        "decoder": section(json!({
+            "filename": "decoder_with_past_model.onnx",
+            "inputs": {
+                "input_ids": "input_ids",
+                "past_key_names": "past_key_values.%d.decoder.key",
+                "past_value_names": "past_key_values.%d.decoder.value",
+                "cross_past_key_names": "past_key_values.%d.encoder.key",
+                "cross_past_value_names": "past_key_values.%d.encoder.value",
+            },
+            "outputs": {
+                "logits": "logits",
+                "present_key_names": "present.%d.decoder.key",
+                "present_value_names": "present.%d.decoder.value",
+            },
+        })),
+    });
+    assert_eq!(config["model"], expected);
+    let processor = document(&out.join("audio_processor_config.json"));
+    let last = &processor["feature_extraction"]["sequence"][2]["operation"]["attrs"];
+    assert_eq!(*last, json!({"chunk_size": 30, "hop_length": 160, "n_fft": 400, "n_mel": 80}));
+    let manifest = document(&out.join("planish.json"));
+    let companions = manifest["companions"].as_array().unwrap();
+    assert!(
+        companions.contains(&"genai_config.json".into()) && companions.contains(&"audio_processor_config.json".into())
+    );
+
+    // Its encoder gives keys and values, and the text is that of the usual package.
+    let usual = folder.path().join("usual");
+    planish_compile(&model, &usual, &[]).succeeds();
+    let recording = repository().join("fixtures/sounds/files/plain.wav");
+    let said = |artifact: &Path| {
+        let words =
+            ["transcribe", text(artifact), text(&recording), "--json", "--temperature", "0", "--language", "en"];
+        let found: Value = serde_json::from_str(&planish(words).exits(0, &[]).stdout).unwrap();
+        found["recordings"][0]["segments"][0]["tokens"].clone()
+    };
+    assert!(said(&usual).as_array().is_some_and(|tokens| tokens.len() > 2));
+    assert_eq!(said(&out), said(&usual));
 }

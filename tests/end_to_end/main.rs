@@ -104,6 +104,7 @@ mod states;
 mod support;
 mod toy_backend;
 mod transcribe;
+mod transformers_js;
 mod triton;
 mod unbatched;
 mod unsupported_gpu;

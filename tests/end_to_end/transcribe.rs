@@ -1,6 +1,7 @@
 //! `planish transcribe` on the model of fixtures/speech, whose transcription by the transformers library is stored, and on a CTC
 //! model, of which fixtures/sounds/predicted.json has what the pipeline of the library makes.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -114,6 +115,42 @@ fn windows_are_those_of_the_transformers_library() {
         assert!(read("txt").lines().count() > 1, "{name}.txt: {}", read("txt"));
     }
     assert_eq!(fs::read_dir(&subtitles).unwrap().count(), 8);
+}
+
+#[test]
+fn windows_of_a_recording_run_side_by_side() {
+    let folder = scratch();
+    let (out, recording) = (folder.path().join("out"), folder.path().join("noise.wav"));
+    planish_compile(&repository().join("fixtures/speech"), &out, &["--target", "ort"]).succeeds();
+    write_noise(&recording, 5 * 16_000);
+    let found = |more: &[&str]| -> Value {
+        let words = ["transcribe", text(&out), text(&recording), "--temperature", "0", "--json"];
+        serde_json::from_str(&planish([&words, more].concat()).exits(0, &[]).stdout).unwrap()
+    };
+    let cut = ["--set", "cut_at_silence", "--set", "no_speech_threshold=none"];
+    let alone = found(&cut);
+    let segments = alone["recordings"][0]["segments"].as_array().unwrap();
+    // The model reads windows of 1 s, and a piece has half of one at least.
+    assert!((5..=10).contains(&segments.iter().map(|segment| segment["seek"].as_i64()).collect::<BTreeSet<_>>().len()));
+    assert!(segments.iter().map(|segment| segment["id"].as_u64().unwrap()).eq(0..segments.len() as u64));
+    assert!(segments.iter().map(|segment| segment["seek"].as_i64().unwrap()).is_sorted());
+    assert_eq!((&alone["audio_seconds"], &alone["recordings"][0]["seconds"]), (&5.0.into(), &5.0.into()));
+    for batch in ["3", "8"] {
+        let together = found(&[&cut[..], &["--batch", batch]].concat());
+        assert_eq!(together["recordings"][0]["segments"], alone["recordings"][0]["segments"], "--batch {batch}");
+        assert_eq!(together["recordings"][0]["language"], alone["recordings"][0]["language"]);
+    }
+    // A recording of one window is not cut.
+    let short = folder.path().join("short.wav");
+    write_noise(&short, 15_000);
+    let of_short = |more: &[&str]| {
+        let words = ["transcribe", text(&out), text(&short), "--temperature", "0", "--format", "json"];
+        planish([&words, more].concat()).exits(0, &[]).stdout
+    };
+    assert_eq!(of_short(&cut[..2]), of_short(&[]));
+    let words =
+        ["transcribe", text(&out), text(&recording), "--set", "cut_at_silence", "--set", "condition_on_prev_tokens"];
+    planish(words).exits(1, &["condition_on_prev_tokens", "cut_at_silence", "take one of both"]);
 }
 
 #[test]

@@ -27,7 +27,7 @@ use planish_ir::{Graph, PartRole};
 use planish_models::LoadOptions;
 use planish_passes::quantize::{Bits, release_codes};
 use planish_passes::raise::{explain, raised};
-use planish_passes::{BlockInputs, Half, Logits, Note, Options, Pipeline, fuse, last_notes};
+use planish_passes::{BlockInputs, CacheForm, Half, Logits, Note, Options, Pipeline, fuse, last_notes};
 
 use crate::engine::{PROFILES, Profiles};
 use crate::packages;
@@ -107,6 +107,7 @@ pub fn lower(
         pictures: None,
         steps: None,
         sounds: None,
+        encoder_gives_keys: options.package == RuntimePackage::Genai,
         strict: options.strict,
     })?;
     source.warnings.iter().for_each(|w| observer.warning(w));
@@ -124,7 +125,11 @@ pub fn lower(
             pipeline.verify = options.verify_passes;
             pipeline
         };
-        let passes = options.passes_for(part.name);
+        let mut passes = options.passes_for(part.name);
+        // Only a decoder without other parts appends to its cache in place.
+        if source.parts.len() > 1 && passes.cache == CacheForm::InPlaceIfPossible {
+            passes.cache = CacheForm::Copy;
+        }
         let mut graph = part.graph.clone();
         let mut stages = Vec::new();
         let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);

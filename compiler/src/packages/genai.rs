@@ -1,4 +1,4 @@
-//! `genai_config.json`, which tells onnxruntime-genai how to run a decoder. Its keys are those
+//! `genai_config.json`, which tells onnxruntime-genai how to run a decoder or a Whisper. Its keys are those
 //! that version 0.18 of that library reads.
 
 use std::fs;
@@ -13,6 +13,8 @@ use planish_ir::ops::Op;
 use planish_ir::{Dim, Graph, ValueId};
 use planish_models::Loaded;
 use serde_json::{Map, Value, json};
+
+use super::speech;
 
 /// The name of the file.
 pub(crate) const CONFIG: &str = "genai_config.json";
@@ -44,6 +46,7 @@ const SWITCHES: &[&str] = &["do_sample", "early_stopping"];
 const WITHOUT_EFFECT: &[&str] = &[
     "bos_token_id",
     "cache_implementation",
+    "decoder_start_token_id",
     "eos_token_id",
     "max_length",
     "max_new_tokens",
@@ -56,22 +59,27 @@ const WITHOUT_EFFECT: &[&str] = &[
     "use_cache",
 ];
 
-/// Writes the file into the folder of an artifact with one model, a decoder, and with the
-/// configuration files of its source; `scored` is how wide logits are, if not as in the source. Returns what
-/// the library will not do that those files say.
+/// Writes the file, and of a Whisper the one about its features, into the folder of an artifact with the
+/// configuration files of its source; `scored` is how wide logits are, if not as in the source. Returns the names of the files, and
+/// what the library will not do that those of the source say.
 ///
 /// # Errors
-/// When the model is not a decoder, a configuration file does not say what it should, or the file
+/// When the model is neither, a configuration file does not say what it should, or the file
 /// cannot be written.
 pub(crate) fn write(
     model: &Loaded,
     scored: Option<usize>,
     manifest: &Manifest,
     folder: &Path,
-) -> Result<Option<String>> {
-    let file = manifest.parts.first().and_then(|part| part.files.first());
-    let file = file.context("the decoder has no file")?;
-    let mut document = document(model, file, manifest.cache_in_place)?;
+) -> Result<(Vec<String>, Option<String>)> {
+    let heard = speech::parts(model);
+    let mut document = match heard {
+        Some(parts) => speech::document(model, parts, manifest)?,
+        None => {
+            let file = manifest.parts.first().and_then(|part| part.files.first());
+            document(model, file.context("the decoder has no file")?, manifest.cache_in_place)?
+        }
+    };
     let ids = &mut document["model"];
     // The library refuses ids that are in no vocabulary; configurations say by them that there is none.
     let vocabulary = ids["vocab_size"].as_i64().unwrap_or(0);
@@ -90,6 +98,11 @@ pub(crate) fn write(
     if let Some(id) = token("pad_token_id")?.or(ends.first().copied()) {
         ids["pad_token_id"] = id.into();
     }
+    if heard.is_some()
+        && let Some(id) = token("decoder_start_token_id")?
+    {
+        ids["decoder_start_token_id"] = id.into();
+    }
     // The library takes logits of as many columns, and finds none of the padded ones to be the best.
     if let Some(scored) = scored {
         ids["vocab_size"] = scored.into();
@@ -102,11 +115,29 @@ pub(crate) fn write(
             document["search"]["num_beams"]
         )
     }
-    let path = folder.join(CONFIG);
-    let text = serde_json::to_string_pretty(&document)? + "\n";
+    let mut names = vec![write_document(folder, CONFIG, &document)?];
+    let mut warnings = Vec::new();
+    if heard.is_some() {
+        match speech::processor(folder)? {
+            Some(processor) => names.push(write_document(folder, speech::PROCESSOR, &processor)?),
+            None => warnings.push(format!(
+                "no preprocessor_config.json says how features are made: there is no {}, and onnxruntime-genai takes features only",
+                speech::PROCESSOR
+            )),
+        }
+    }
+    if !dropped.is_empty() {
+        warnings.push(format!("onnxruntime-genai has no {}, which generation_config.json sets", dropped.join(", ")));
+    }
+    Ok((names, (!warnings.is_empty()).then(|| warnings.join("; "))))
+}
+
+/// Writes a file, and returns its name.
+fn write_document(folder: &Path, name: &str, document: &Value) -> Result<String> {
+    let path = folder.join(name);
+    let text = serde_json::to_string_pretty(document)? + "\n";
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    let warning = || format!("onnxruntime-genai has no {}, which generation_config.json sets", dropped.join(", "));
-    Ok((!dropped.is_empty()).then(warning))
+    Ok(name.to_owned())
 }
 
 /// The differences of the library from the model: it pads on the right, where `last_logits` are not those of a token, and it

@@ -1,6 +1,8 @@
 //! The configuration files of the libraries and servers that load artifacts.
 
 mod genai;
+mod speech;
+mod transformers_js;
 mod triton;
 
 use anyhow::{Result, bail};
@@ -21,23 +23,25 @@ pub(crate) fn check(package: RuntimePackage, model: &Loaded, backend: &Backend) 
         bail!(reason);
     }
     match (package, model.task) {
-        (RuntimePackage::Optimum | RuntimePackage::Triton, _) | (RuntimePackage::Genai, Some(Task::TextGeneration)) => {
-            Ok(())
-        }
-        (RuntimePackage::Genai, task) => bail!(
-            "onnxruntime-genai loads no {} for {}: of what planish compiles it takes decoders for {} only; \
-             leave out --package",
-            model.architecture,
-            task.map_or("what is not known", Task::name),
-            Task::TextGeneration,
-        ),
+        (RuntimePackage::Optimum | RuntimePackage::TransformersJs | RuntimePackage::Triton, _)
+        | (RuntimePackage::Genai, Some(Task::TextGeneration)) => Ok(()),
+        (RuntimePackage::Genai, task) => match speech::parts(model) {
+            Some(parts) => speech::check(parts),
+            None => bail!(
+                "onnxruntime-genai loads no {} for {}: of what planish compiles it takes decoders for {} and Whisper only; \
+                 leave out --package",
+                model.architecture,
+                task.map_or("what is not known", Task::name),
+                Task::TextGeneration,
+            ),
+        },
     }
 }
 
 /// The warnings for users of the library.
 pub(crate) fn warnings(package: RuntimePackage, model: &Loaded, last_logits: bool) -> Vec<String> {
     match package {
-        RuntimePackage::Optimum | RuntimePackage::Triton => Vec::new(),
+        RuntimePackage::Optimum | RuntimePackage::TransformersJs | RuntimePackage::Triton => Vec::new(),
         RuntimePackage::Genai => genai::warnings(model, last_logits),
     }
 }
@@ -48,7 +52,7 @@ pub(crate) fn warnings(package: RuntimePackage, model: &Loaded, last_logits: boo
 /// When it does not take one of them.
 pub(crate) fn check_parts(package: RuntimePackage, parts: &[PartManifest], backend: &Backend) -> Result<()> {
     match package {
-        RuntimePackage::Optimum | RuntimePackage::Genai => Ok(()),
+        RuntimePackage::Optimum | RuntimePackage::TransformersJs | RuntimePackage::Genai => Ok(()),
         RuntimePackage::Triton => triton::check(parts, backend),
     }
 }
@@ -68,9 +72,14 @@ pub(crate) fn configure(
 ) -> Result<Option<String>> {
     match package {
         RuntimePackage::Optimum => Ok(None),
+        RuntimePackage::TransformersJs => {
+            let name = transformers_js::write(artifact)?;
+            artifact.manifest.companions.extend(name);
+            Ok(None)
+        }
         RuntimePackage::Genai => {
-            let warning = genai::write(model, scored, &artifact.manifest, &artifact.folder)?;
-            artifact.manifest.companions.push(genai::CONFIG.to_owned());
+            let (names, warning) = genai::write(model, scored, &artifact.manifest, &artifact.folder)?;
+            artifact.manifest.companions.extend(names);
             Ok(warning)
         }
         RuntimePackage::Triton => {
@@ -87,7 +96,7 @@ pub(crate) fn configure(
 /// When a file cannot be written.
 pub(crate) fn configure_profiles(artifact: &Artifact, profiles: &Profiles) -> Result<Option<String>> {
     match artifact.manifest.runtime_package {
-        RuntimePackage::Optimum | RuntimePackage::Genai => Ok(None),
+        RuntimePackage::Optimum | RuntimePackage::TransformersJs | RuntimePackage::Genai => Ok(None),
         RuntimePackage::Triton => {
             triton::write(artifact, Some(profiles))?;
             Ok(triton::smaller_batch(&artifact.manifest.parts, profiles))

@@ -9,6 +9,8 @@ mod rules;
 mod segments;
 mod settings;
 mod source;
+mod stretches;
+mod told;
 mod transcriber;
 mod window;
 
@@ -206,6 +208,7 @@ pub fn transcribe(
         task: options.task,
         temperatures: if options.temperatures.is_empty() { &TEMPERATURES } else { &options.temperatures },
         batch: options.batch,
+        cuts: transcriber.settings.cuts,
         seed: options.seed,
     };
     transcriber.run(recordings.len(), &mut |number| features.open(&recordings[number]), &asked)

@@ -74,6 +74,8 @@ pub(super) struct Settings {
     forced: Vec<(usize, Option<i64>)>,
     /// Whether windows are read after what was said before.
     pub(super) conditions: bool,
+    /// Whether recordings are cut where it is quiet, into pieces of at most a window.
+    pub(super) cuts: bool,
     pub(super) thresholds: Thresholds,
     /// Keys of the file that nothing is known of.
     pub(super) unknown: Vec<String>,
@@ -82,6 +84,9 @@ pub(super) struct Settings {
 
 /// Keys of the file that say how Python callers get results, or of times of words, which are not computed.
 const IRRELEVANT: &[&str] = &["alignment_heads", "language", "median_filter_width", "return_timestamps", "task"];
+
+/// The setting of planish that cuts recordings.
+pub(super) const CUTS: &str = "cut_at_silence";
 
 /// Keys that are read here.
 const KEYS: &[&str] = &[
@@ -121,6 +126,9 @@ impl Settings {
 
     /// The same of a model with ids from 0 to below `vocabulary`.
     fn read_for(folder: &Path, vocabulary: i64, overriding: &Map<String, Value>) -> Result<Self> {
+        let mut overriding = overriding.clone();
+        let cuts = overriding.remove(CUTS).is_some_and(|value| value == Value::Bool(true));
+        let overriding = &overriding;
         let base = GenerationConfig::read_with(folder, overriding.clone())?;
         if base.num_beams.get() > 1 {
             bail!(
@@ -170,12 +178,20 @@ impl Settings {
             is_multilingual: d.flag("is_multilingual")?,
             forced: forced.unwrap_or_default(),
             conditions: d.flag("condition_on_prev_tokens")?.unwrap_or(false),
+            cuts,
             thresholds,
             unknown,
             base,
             file,
         };
         settings.check_ids(vocabulary)?;
+        if settings.cuts && settings.conditions {
+            bail!(
+                "condition_on_prev_tokens reads each window after the one before it, and with {CUTS} windows run side by side; take one of \
+                 both (--set condition_on_prev_tokens=false where {file} sets it)",
+                file = settings.file
+            );
+        }
         Ok(settings)
     }
 

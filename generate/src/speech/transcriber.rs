@@ -3,17 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use fastrand::Rng;
 use planish_data::tokenizer::TextTokenizer;
-use planish_runtimes::RuntimeValue;
 
-use super::model::SpeechModel;
+use super::model::{Heard, SpeechModel};
 use super::rules::{Timestamps, log_sum};
 use super::segments::pieces;
 use super::settings::{Settings, SpeechTask};
+use super::stretches::{Opener, Stretch, Stretches};
+use super::told::AllTold;
 use super::window::{Decoding, Said, Task};
-use super::{Segment, TranscribeObserver, Transcribed};
+use super::{Segment, TranscribeObserver};
 
 /// Features of a recording.
 pub(super) trait Windows {
@@ -30,9 +31,6 @@ pub(super) trait Windows {
     fn window(&mut self, from: usize) -> Result<Vec<f32>>;
 }
 
-/// Opens the recording of a number, from 0 on.
-pub(super) type Opener<'a> = &'a mut dyn FnMut(usize) -> Result<Box<dyn Windows>>;
-
 /// What is asked for.
 pub(super) struct Asked<'a> {
     pub(super) language: Option<&'a str>,
@@ -40,18 +38,18 @@ pub(super) struct Asked<'a> {
     pub(super) temperatures: &'a [f64],
     /// How many windows run side by side.
     pub(super) batch: usize,
+    /// Whether recordings are cut where it is quiet, into pieces of at most a window.
+    pub(super) cuts: bool,
     pub(super) seed: u64,
 }
 
-/// A recording that is being transcribed.
+/// A stretch that is being transcribed.
 struct Open {
-    number: usize,
-    windows: Box<dyn Windows>,
-    /// The frame that the next window begins at.
+    stretch: Stretch,
+    /// The frame of the stretch that the next window begins at.
     seek: usize,
     /// What each text begins with, once the language is known.
     beginning: Option<Vec<i64>>,
-    language: Option<i64>,
     /// The last tokens of the segments so far.
     said: Vec<i64>,
     has_segments: bool,
@@ -60,15 +58,6 @@ struct Open {
     /// `max_length` of generation_config.json, which grows with what windows are read after.
     max_length: Option<usize>,
     rng: Rng,
-    segments: usize,
-}
-
-impl Open {
-    /// How many seconds are done.
-    fn done(&self) -> f64 {
-        // Frames of 10 ms.
-        (self.seek as f64 / 100.0).min(self.windows.seconds())
-    }
 }
 
 /// A model with its settings.
@@ -86,48 +75,60 @@ impl Transcriber<'_> {
     /// When one cannot be read, the model fails, or what is asked for cannot be.
     pub(super) fn run(&mut self, count: usize, open: Opener<'_>, asked: &Asked<'_>) -> Result<()> {
         let beginning = self.settings.beginning(asked.language, asked.task)?;
-        let mut waiting = 0..count;
+        let width = asked.cuts.then_some(self.model.window[1]);
+        let mut stretches = Stretches::new(count, open, width);
+        let mut told = AllTold::new(self.observer);
         let mut live: Vec<Open> = Vec::new();
+        let mut is_empty = false;
         loop {
             while live.len() < asked.batch.max(1) {
-                let Some(number) = waiting.next() else { break };
-                let windows = open(number)?;
-                self.observer.began(number, windows.seconds())?;
+                let Some(stretch) = stretches.next(told.observer())? else {
+                    is_empty = true;
+                    break;
+                };
+                let number = stretch.recording;
+                told.of(number).seconds = stretch.seconds;
+                if let Some(language) = beginning.get(1).copied().flatten() {
+                    told.of(number).language = Some(language);
+                }
                 live.push(Open {
-                    number,
-                    windows,
                     seek: 0,
                     beginning: beginning.iter().copied().collect(),
-                    language: beginning.get(1).copied().flatten(),
                     said: Vec::new(),
                     has_segments: false,
                     is_sure: true,
                     max_length: self.settings.base.max_length,
                     rng: Rng::with_seed(asked.seed.wrapping_add(number as u64)),
-                    segments: 0,
+                    stretch,
                 });
             }
             let (over, still): (Vec<Open>, Vec<Open>) =
-                live.into_iter().partition(|open| open.seek >= open.windows.frames());
+                live.into_iter().partition(|open| open.seek >= open.stretch.windows.frames());
             live = still;
             for open in &over {
-                let language = open.language.and_then(|id| self.settings.code(id)).map(str::to_owned);
-                self.observer.ended(open.number, Transcribed { language, seconds: open.windows.seconds() })?;
+                let Stretch { recording, place, is_last, .. } = open.stretch;
+                told.over(recording, place, is_last, &self.settings)?;
             }
-            if live.is_empty() && waiting.is_empty() {
+            if live.is_empty() && is_empty {
                 return Ok(());
             }
             if !live.is_empty() {
-                self.round(&mut live, &beginning, asked)?;
+                self.round(&mut live, &beginning, asked, &mut told)?;
             }
         }
     }
 
     /// A window of each recording.
-    fn round(&mut self, live: &mut [Open], beginning: &[Option<i64>], asked: &Asked<'_>) -> Result<()> {
-        let windows = live.iter_mut().map(|open| open.windows.window(open.seek)).collect::<Result<Vec<_>>>()?;
+    fn round(
+        &mut self,
+        live: &mut [Open],
+        beginning: &[Option<i64>],
+        asked: &Asked<'_>,
+        told: &mut AllTold<'_>,
+    ) -> Result<()> {
+        let windows = live.iter_mut().map(|open| open.stretch.windows.window(open.seek)).collect::<Result<Vec<_>>>()?;
         let states = self.model.encode(&windows)?;
-        self.detect(live, &states, beginning)?;
+        self.detect(live, &states, beginning, told)?;
         let mut by_length: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut tasks = Vec::new();
         for (row, open) in live.iter_mut().enumerate() {
@@ -142,11 +143,7 @@ impl Transcriber<'_> {
         });
         let mut results: Vec<(usize, Said)> = Vec::new();
         for rows in by_length.into_values() {
-            let taken = if rows.len() == live.len() {
-                None
-            } else {
-                Some(states.take_rows(&rows).ok_or_else(|| anyhow!("the encoder did not return the rows {rows:?}"))?)
-            };
+            let taken = if rows.len() == live.len() { None } else { Some(states.take_rows(&rows)?) };
             let own: Vec<Task> = rows.iter().filter_map(|row| tasks[*row].take()).collect();
             let mut rngs: Vec<Rng> = rows.iter().map(|row| live[*row].rng.clone()).collect();
             let decoding = Decoding {
@@ -163,19 +160,43 @@ impl Transcriber<'_> {
             }
         }
         results.sort_by_key(|(row, _)| *row);
-        results.into_iter().try_for_each(|(row, said)| self.take(&mut live[row], said))
+        results.into_iter().try_for_each(|(row, said)| self.take(&mut live[row], said, told))
     }
 
     /// Finds the language of recordings whose language is not known.
-    fn detect(&mut self, live: &mut [Open], states: &RuntimeValue, beginning: &[Option<i64>]) -> Result<()> {
-        let rows: Vec<usize> = (0..live.len()).filter(|row| live[*row].beginning.is_none()).collect();
-        if rows.is_empty() {
-            return Ok(());
+    fn detect(
+        &mut self,
+        live: &mut [Open],
+        states: &Heard,
+        beginning: &[Option<i64>],
+        told: &mut AllTold<'_>,
+    ) -> Result<()> {
+        // The first window of a recording tells the language of all.
+        let mut rows: Vec<usize> = Vec::new();
+        for (row, open) in live.iter().enumerate() {
+            let recording = open.stretch.recording;
+            let is_known = open.beginning.is_some() || told.of(recording).language.is_some();
+            if !is_known && rows.iter().all(|other| live[*other].stretch.recording != recording) {
+                rows.push(row);
+            }
         }
-        let states = states.take_rows(&rows).ok_or_else(|| anyhow!("the encoder did not return the rows {rows:?}"))?;
+        if !rows.is_empty() {
+            self.find_languages(live, &rows, states, told)?;
+        }
+        for open in live.iter_mut().filter(|open| open.beginning.is_none()) {
+            let language =
+                told.of(open.stretch.recording).language.context("the language of a recording is not known")?;
+            open.beginning = Some(beginning.iter().map(|token| token.unwrap_or(language)).collect());
+        }
+        Ok(())
+    }
+
+    /// Finds the languages of the recordings of some rows.
+    fn find_languages(&mut self, live: &[Open], rows: &[usize], states: &Heard, told: &mut AllTold<'_>) -> Result<()> {
+        let states = states.take_rows(rows)?;
         let texts = vec![vec![self.settings.start]; rows.len()];
         let scores = self.model.start(&states, &texts)?;
-        for (at, row) in rows.into_iter().enumerate() {
+        for (at, &row) in rows.iter().enumerate() {
             let scores = scores.last(at);
             let score = |id: i64| usize::try_from(id).ok().and_then(|id| scores.get(id)).copied();
             let mut languages: Vec<(i64, f32)> =
@@ -184,11 +205,10 @@ impl Transcriber<'_> {
             let best = languages.iter().copied().reduce(|best, other| if other.1 > best.1 { other } else { best });
             let (language, best) = best.context("`lang_to_id` has no id of the model's vocabulary")?;
             let all: Vec<f32> = languages.iter().map(|(_, score)| *score).collect();
-            let open = &mut live[row];
-            open.language = Some(language);
-            open.beginning = Some(beginning.iter().map(|token| token.unwrap_or(language)).collect());
+            let recording = live[row].stretch.recording;
+            told.of(recording).language = Some(language);
             let code = self.settings.code(language).unwrap_or_default();
-            self.observer.detected(open.number, code, (f64::from(best) - log_sum(&all)).exp())?;
+            self.observer.detected(recording, code, (f64::from(best) - log_sum(&all)).exp())?;
         }
         Ok(())
     }
@@ -218,19 +238,21 @@ impl Transcriber<'_> {
     }
 
     /// Takes what a window says, and moves on.
-    fn take(&self, open: &mut Open, said: Said) -> Result<()> {
+    fn take(&self, open: &mut Open, said: Said, told: &mut AllTold<'_>) -> Result<()> {
         let [_, window] = self.model.window;
-        let frames = (open.windows.frames() - open.seek).min(window);
-        let from = open.seek;
+        let Stretch { recording, place, .. } = open.stretch;
+        let frames = (open.stretch.windows.frames() - open.seek).min(window);
+        let from = open.stretch.from + open.seek;
         open.is_sure = said.is_sure();
         if said.is_silence {
             open.seek += frames;
-            return self.observer.progress(open.number, open.done());
+            return told.progress(recording, frames);
         }
         let first = self.settings.first_timestamp();
-        let (found, next) = pieces(&said.tokens, first, open.seek, frames);
+        let (found, next) = pieces(&said.tokens, first, from, frames);
         // A window whose last timestamp is its beginning would come again.
-        open.seek += if next == 0 { frames } else { next };
+        let moved = if next == 0 { frames } else { next };
+        open.seek += moved;
         let most = self.model.longest / 2;
         for piece in found {
             let is_time = |id: &i64| first.is_some_and(|first| *id >= first);
@@ -239,7 +261,7 @@ impl Transcriber<'_> {
             open.has_segments = true;
             let words: Vec<i64> = piece.tokens.iter().copied().filter(|id| !is_time(id)).collect();
             let segment = Segment {
-                id: open.segments,
+                id: 0,
                 seek: Some(from),
                 start: piece.start,
                 end: piece.end,
@@ -251,10 +273,9 @@ impl Transcriber<'_> {
                 no_speech_prob: said.no_speech,
                 words: Vec::new(),
             };
-            open.segments += 1;
-            self.observer.segment(open.number, &segment)?;
+            told.segment(recording, place, segment)?;
         }
         open.said.drain(..open.said.len().saturating_sub(most));
-        self.observer.progress(open.number, open.done())
+        told.progress(recording, moved)
     }
 }

@@ -7,9 +7,8 @@ use anyhow::{Result, anyhow, bail};
 use fastrand::Rng;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use planish_runtimes::RuntimeValue;
 
-use super::model::SpeechModel;
+use super::model::{Heard, SpeechModel};
 use super::rules::{Timestamps, log_sum};
 use super::settings::{Settings, Thresholds};
 use crate::processors::Sequence;
@@ -75,7 +74,7 @@ impl Decoding<'_> {
     pub(super) fn windows(
         &self,
         model: &mut SpeechModel,
-        states: &RuntimeValue,
+        states: &Heard,
         tasks: &[Task],
         rngs: &mut [Rng],
     ) -> Result<Vec<Said>> {
@@ -83,7 +82,7 @@ impl Decoding<'_> {
         let mut open: Vec<usize> = (0..tasks.len()).collect();
         for (n, &temperature) in self.temperatures.iter().enumerate() {
             let all = open.len() == tasks.len();
-            let rows = if all { None } else { Some(states.take_rows(&open).ok_or_else(|| anyhow!("no such rows"))?) };
+            let rows = if all { None } else { Some(states.take_rows(&open)?) };
             let said = self.at(model, rows.as_ref().unwrap_or(states), tasks, &open, temperature, rngs)?;
             let is_last = n + 1 == self.temperatures.len();
             let mut again = Vec::new();
@@ -105,7 +104,7 @@ impl Decoding<'_> {
     fn at(
         &self,
         model: &mut SpeechModel,
-        states: &RuntimeValue,
+        states: &Heard,
         tasks: &[Task],
         open: &[usize],
         temperature: f64,

@@ -3,7 +3,7 @@
 //! positions of the encoder are stored, as the sinusoids that they are or as learned ones.
 
 use planish_ir::ops::{Attention, Embedding, Real, Reduce, ReduceKind, Slice};
-use planish_ir::{Dim, ValueId};
+use planish_ir::{Dim, PartRole, ValueId};
 
 use crate::architecture::{Architecture, Properties};
 use crate::checkpoint::config::{Config, Size};
@@ -11,7 +11,7 @@ use crate::layers::activation::Activation;
 use crate::layers::builder::Builder;
 use crate::layers::convolution::dim;
 use crate::layers::heads;
-use crate::layers::seq2seq::{self, CACHED, DECODER_SEQUENCE, Decoder, Heads, Shared};
+use crate::layers::seq2seq::{self, AFTER_KEYS, CACHED, DECODER_SEQUENCE, Decoder, Heads, Shared};
 use crate::layers::sounds;
 use crate::layers::speech::time::{self, Window};
 use crate::layers::weighted_sum::weighted_sum;
@@ -158,8 +158,18 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Properties, ModelError> {
 
     let states = encoder(b, &s)?;
     let last = states.last().copied().unwrap_or_else(|| unreachable!("the encoder has an output"));
-    seq2seq::finish_encoder(b, last);
-    for cached in CACHED {
+    if b.encoder_gives_keys {
+        b.give(names::HIDDEN, last);
+        for layer in 0..stack.layers.value {
+            let both = keys_and_values(b, &s, last, &format!("{}.layers.{layer}.encoder_attn", stack.name))?;
+            seq2seq::give_keys(b, layer, stack.heads, both)?;
+        }
+        b.finish(PartRole::Encoder);
+    } else {
+        seq2seq::finish_encoder(b, last);
+    }
+    let decoders: &[bool] = if b.encoder_gives_keys { &AFTER_KEYS } else { &CACHED };
+    for &cached in decoders {
         let mut decoder = Decoder::of_whole(b, shape, stack.heads, cached);
         let x = decoder_layers(b, &s, &stack, &embeddings, &mut decoder)?;
         let weight = if tied { embeddings.weight(b)? } else { b.weight(&[HEAD], &shape)? };
@@ -175,7 +185,8 @@ fn encoder(b: &mut Builder<'_>, s: &Settings) -> Result<Vec<ValueId>, ModelError
     let at = |name: &str| format!("{}.{name}", stack.name);
     let [places, _] = s.positions;
     let frames = Size::derived(places.value * FRAMES, "2 * max_source_positions");
-    let mut x = sounds::features(b, names::FEATURES.0, [dim(s.bands), dim(frames)])?;
+    let (name, _) = if b.encoder_gives_keys { names::GENAI_FEATURES } else { names::FEATURES };
+    let mut x = sounds::features(b, name, [dim(s.bands), dim(frames)])?;
     let kernel = Size::derived(3, "the size of a kernel");
     for (module, inner, stride) in [("conv1", s.bands, 1), ("conv2", s.hidden, FRAMES)] {
         let window = Window::around(kernel, stride, 1);

@@ -51,6 +51,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) towers: Option<Towers>,
     /// Whether the model has such a cache.
     pub(crate) has_latents: bool,
+    /// Whether an encoder is asked to give the keys and values that its decoder attends to.
+    pub(crate) encoder_gives_keys: bool,
     /// The ids that each input of integers takes, in the order of the inputs.
     pub(crate) id_ranges: Vec<IdRange>,
     /// The parts of the model that are built.
@@ -91,6 +93,7 @@ impl<'a> Builder<'a> {
             latent_cache: None,
             towers: None,
             has_latents: false,
+            encoder_gives_keys: false,
             id_ranges: Vec::new(),
             parts: Vec::new(),
             weights: HashMap::new(),

@@ -51,6 +51,20 @@ pub(crate) fn finish_encoder(b: &mut Builder<'_>, hidden: ValueId) {
     b.finish(PartRole::Encoder);
 }
 
+/// Adds keys and values of a layer of the decoder, each [batch_size, places, features], to the outputs of the encoder, as the
+/// decoder's cache has them.
+pub(crate) fn give_keys(b: &mut Builder<'_>, layer: usize, heads: Heads, both: [ValueId; 2]) -> Result<(), ModelError> {
+    for (value, (name, role)) in both.into_iter().zip(CacheOf::Encoder.present(layer)) {
+        let mut dims = b.graph.ty(value).shape.to_vec();
+        dims.truncate(2);
+        dims.extend([heads.count, heads.size].map(|size| size.signed().into()));
+        let split = b.reshape(value, dims, &format!("{name}.heads"))?;
+        let turned = b.transpose(split, &[0, 2, 1, 3], &name)?;
+        b.output(&name, role, turned);
+    }
+    Ok(())
+}
+
 /// The heads of a decoder's attention.
 #[derive(Clone, Copy)]
 pub(crate) struct Heads {
@@ -79,6 +93,9 @@ pub(crate) struct Decoder {
 
 /// The two decoders: without and with a cache.
 pub(crate) const CACHED: [bool; 2] = [false, true];
+
+/// The decoder that goes on from a cache alone, where the encoder gives the keys and values that it attends to.
+pub(crate) const AFTER_KEYS: [bool; 1] = [true];
 
 impl Decoder {
     /// Adds the inputs, but those of the cache: each layer adds its own. `hidden` are the features that the encoder gives.

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 /// Loading with warnings, for the task of the class.
 pub(crate) const LENIENT: LoadOptions = LoadOptions {
     task: None,
+    encoder_gives_keys: false,
     strict: false,
     pooling: None,
     latent_cache: None,

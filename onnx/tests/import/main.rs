@@ -12,6 +12,7 @@ mod fuzz;
 mod interface;
 mod later;
 mod loops;
+mod merged;
 mod movement;
 mod newer;
 mod nn;

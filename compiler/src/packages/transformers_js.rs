@@ -1,0 +1,43 @@
+//! `decoder_model_merged.onnx`, which Transformers.js runs in the place of both decoders of an encoder-decoder: one graph with a
+//! switch, as Optimum's `merge_decoders` makes it. The decoder that goes on from a cache is chosen by an input.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use planish_artifact::Artifact;
+use planish_files::Kind;
+use planish_ir::PartRole;
+use planish_onnx::merge;
+
+/// The name of the graph, without its ending.
+const MERGED: &str = "decoder_model_merged";
+
+/// The input that chooses: whether there is a cache.
+const SWITCH: &str = "use_cache_branch";
+
+/// A decoder, which is read whole.
+const DECODER: Kind = Kind {
+    what: "the graph of a decoder",
+    limit: 2 << 30,
+    advice: "leave out --package transformers-js, or compile with --fp16, --int8 or --int4",
+};
+
+/// Writes the graph into an artifact that has both decoders, and returns its name; absent where the model has no two decoders.
+///
+/// # Errors
+/// When the decoders are too large for one file, or a file cannot be read or written.
+pub(super) fn write(artifact: &Artifact) -> Result<Option<String>> {
+    let part = |role: PartRole| artifact.manifest.parts.iter().find(|part| part.role == role);
+    let (Some(first), Some(next)) = (part(PartRole::FirstStep), part(PartRole::NextStep)) else { return Ok(None) };
+    let read = |files: &[String]| -> Result<Bytes> {
+        let file = files.first().context("a decoder has no file")?;
+        Ok(planish_files::read(&artifact.folder.join(file), &DECODER)?.into())
+    };
+    let merged = merge(read(&first.files)?, read(&next.files)?, SWITCH)
+        .context("--package transformers-js: the decoders cannot be one graph")?;
+    let name = artifact.manifest.layout(&first.name).named(&format!("{MERGED}.onnx"));
+    let path = artifact.folder.join(&name);
+    fs::write(&path, merged).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Some(name))
+}

@@ -1,0 +1,106 @@
+//! Two graphs as one with a switch.
+
+use planish_onnx::merge;
+use planish_onnx::proto::{DataType, DimensionValue, GraphProto, ModelProto, TensorProto, ValueInfoProto};
+use planish_testing::onnx::{f32, graph, import, int, model, node, typed};
+use prost::Message;
+
+/// A weight of numbers as they are in a file.
+fn weight(name: &str, values: &[f32]) -> TensorProto {
+    TensorProto {
+        name: name.to_owned(),
+        dims: vec![i64::try_from(values.len()).unwrap()],
+        data_type: DataType::Float.into(),
+        raw_data: values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>().into(),
+        ..TensorProto::default()
+    }
+}
+
+fn bytes(graph: GraphProto) -> bytes::Bytes {
+    model(20, graph).encode_to_vec().into()
+}
+
+/// A decoder of first tokens, which makes a cache, and one that goes on from it.
+fn decoders() -> [GraphProto; 2] {
+    let first = GraphProto {
+        output: vec![f32("y", "n, s, 2"), f32("present.encoder", "n, 4, t, 2")],
+        ..graph(
+            vec![f32("x", "n, s, 2"), f32("states", "n, 4, t, 2")],
+            vec![weight("w", &[1.0, 2.0]), weight("v", &[3.0, 4.0])],
+            vec![
+                node("z = Mul(x, w)", vec![]),
+                node("y = Add(z, v)", vec![]),
+                node("present.encoder = Mul(states, w)", vec![]),
+            ],
+            &[],
+        )
+    };
+    let next = GraphProto {
+        output: vec![f32("y", "n, s, 2")],
+        ..graph(
+            vec![f32("x", "n, s, 2"), f32("past.encoder", "n, 4, t, 2")],
+            vec![weight("same", &[1.0, 2.0]), weight("v", &[5.0, 6.0])],
+            vec![
+                node("z = Mul(x, same)", vec![]),
+                node("sum = ReduceSum(past.encoder)", vec![int("keepdims", 0)]),
+                node("a = Add(z, v)", vec![]),
+                node("y = Add(a, sum)", vec![]),
+            ],
+            &[],
+        )
+    };
+    [first, next]
+}
+
+fn named(values: &[ValueInfoProto]) -> Vec<&str> {
+    values.iter().map(|value| value.name.as_str()).collect()
+}
+
+#[test]
+fn one_graph_of_two_decoders() {
+    let [first, next] = decoders().map(bytes);
+    let merged = ModelProto::decode(&merge(first, next, "use_cache_branch").unwrap()[..]).unwrap();
+    // It is a graph that the import takes.
+    import(&merged).unwrap();
+    let graph = merged.graph.unwrap();
+    assert_eq!(named(&graph.input), ["x", "states", "past.encoder", "use_cache_branch"]);
+    assert_eq!(named(&graph.output), ["y", "present.encoder"]);
+    // The cache is empty in the first run, so its length is another one than that of the states.
+    let shape = graph.input[2].r#type.clone().unwrap().tensor_type.unwrap().shape.unwrap();
+    let dims: Vec<_> = shape.dim.into_iter().map(|dim| dim.value.unwrap()).collect();
+    assert_eq!(
+        (&dims[0], &dims[2]),
+        (&DimensionValue::DimParam("n".into()), &DimensionValue::DimParam("past_t".into()))
+    );
+    // What both have is there once.
+    let weights: Vec<&str> = graph.initializer.iter().map(|weight| weight.name.as_str()).collect();
+    assert_eq!(weights, ["w", "v", "with_past/v"]);
+    let [choice] = &graph.node[..] else { panic!("{:?}", graph.node) };
+    assert_eq!((choice.op_type.as_str(), choice.input.as_slice()), ("If", &["use_cache_branch".to_owned()][..]));
+    let branch = |name: &str| choice.attribute.iter().find(|a| a.name == name).and_then(|a| a.g.clone()).unwrap();
+    let (on, off) = (branch("then_branch"), branch("else_branch"));
+    assert_eq!(named(&on.output), ["with_past/y", "with_past/present.encoder"]);
+    assert_eq!(named(&off.output), ["without_past/y", "without_past/present.encoder"]);
+    assert_eq!(on.node[0].input, ["x", "w"]);
+    assert_eq!(on.node[2].input, ["with_past/z", "with_past/v"]);
+    let empty = on.node.last().and_then(|node| node.attribute[0].t.clone()).unwrap();
+    assert_eq!(empty.dims, [0, 4, 1, 2]);
+}
+
+#[test]
+fn what_cannot_be_one_graph_is_refused() {
+    let refused = |first: GraphProto, next: GraphProto, switch: &str, says: &str| {
+        let error = merge(bytes(first), bytes(next), switch).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    };
+    let [first, next] = decoders();
+    refused(first.clone(), next.clone(), "states", "`states` is an input of theirs already");
+    let mut outside = next.clone();
+    outside.initializer[0].external_data = vec![Default::default()];
+    refused(first.clone(), outside, "s", "the weight `same` is in a file of its own");
+    let [other, newer] = [model(20, first), model(21, next)].map(|model| model.encode_to_vec().into());
+    assert!(merge(other, newer, "s").unwrap_err().to_string().contains("the operator sets 20 and 21"));
+    let flag = graph(vec![typed("s", DataType::Bool, "1")], vec![], vec![], &[]);
+    refused(flag.clone(), flag, "s", "`s` is an input");
+    assert!(merge(vec![1].into(), vec![1].into(), "s").unwrap_err().to_string().contains("no ONNX model"));
+}
