@@ -14,7 +14,7 @@ pub use import::{
     ImportError, ImportOptions, Imported, KnownOperand, PartError, PlaceError, Places, WeightFile, import, import_with,
     node_results, read_body, read_operator, weights_outside,
 };
-pub use merge::{MergeError, merge};
+pub use merge::{MergeError, OutsideWeights, merge};
 
 /// The opsets of the default domain that graphs can be written for.
 pub const OPSETS: std::ops::RangeInclusive<u32> = 17..=28;

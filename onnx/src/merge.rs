@@ -19,11 +19,9 @@ pub enum MergeError {
     /// One has no graph.
     #[error("one has no graph")]
     NoGraph,
-    /// Weights are in another file.
-    #[error(
-        "the weight `{0}` is in a file of its own, as weights above 1.5 GB are; compile with weights of fewer bits"
-    )]
-    Outside(String),
+    /// A weight is in another file, which cannot be read.
+    #[error("the weight `{0}` cannot be read: {1}")]
+    Outside(String, String),
     /// The graphs are of different operator sets.
     #[error("they have the operator sets {1} and {2} of domain `{0}`")]
     Opset(String, i64, i64),
@@ -35,17 +33,20 @@ pub enum MergeError {
     TooLarge(usize),
 }
 
+/// The contents of a file of weights, by its name; or why there are none.
+pub type OutsideWeights<'a> = &'a mut dyn FnMut(&str) -> Result<Bytes, String>;
+
 /// How names of values of the second graph begin in the merged one, and those of the first.
 const NEXT: &str = "with_past/";
 const FIRST: &str = "without_past/";
 
 /// One model of two: the second one where the input `switch`, bool[1], is true, and the first one where it is false. It has the inputs of
 /// both, and the outputs of the first. Of outputs that the second does not have, it gives empty tensors. Weights that both have
-/// are stored once.
+/// are stored once, in the file; `outside` gives the contents of files that they are in, by their names.
 ///
 /// # Errors
 /// When that is no model; see [`MergeError`].
-pub fn merge(first: Bytes, next: Bytes, switch: &str) -> Result<Vec<u8>, MergeError> {
+pub fn merge(first: Bytes, next: Bytes, switch: &str, outside: OutsideWeights<'_>) -> Result<Vec<u8>, MergeError> {
     let (mut first, mut next) = (ModelProto::decode(first)?, ModelProto::decode(next)?);
     for set in &next.opset_import {
         match first.opset_import.iter().find(|other| other.domain == set.domain) {
@@ -63,9 +64,9 @@ pub fn merge(first: Bytes, next: Bytes, switch: &str) -> Result<Vec<u8>, MergeEr
     let mut on = next.graph.take().ok_or(MergeError::NoGraph)?;
 
     let inputs = inputs(&off, &on, switch)?;
+    off.initializer.iter_mut().chain(&mut on.initializer).try_for_each(|weight| take_in(weight, &mut *outside))?;
     let taken: HashSet<String> = inputs.iter().map(|input| input.name.clone()).collect();
-    let (weights, renamed) =
-        weights(std::mem::take(&mut off.initializer), std::mem::take(&mut on.initializer), &taken)?;
+    let (weights, renamed) = weights(std::mem::take(&mut off.initializer), std::mem::take(&mut on.initializer), &taken);
     let outputs = off.output.clone();
     let missing: Vec<&ValueInfoProto> =
         outputs.iter().filter(|output| on.output.iter().all(|other| other.name != output.name)).collect();
@@ -157,10 +158,7 @@ fn weights(
     first: Vec<TensorProto>,
     next: Vec<TensorProto>,
     taken: &HashSet<String>,
-) -> Result<(Vec<TensorProto>, HashMap<String, String>), MergeError> {
-    if let Some(outside) = first.iter().chain(&next).find(|weight| !weight.external_data.is_empty()) {
-        return Err(MergeError::Outside(outside.name.clone()));
-    }
+) -> (Vec<TensorProto>, HashMap<String, String>) {
     let contents = |weight: &TensorProto| -> Option<Contents> {
         (!weight.raw_data.is_empty()).then(|| (weight.dims.clone(), weight.data_type, weight.raw_data.clone()))
     };
@@ -179,7 +177,29 @@ fn weights(
         }
         all.push(weight);
     }
-    Ok((all, renamed))
+    (all, renamed)
+}
+
+/// Puts the elements of a weight that are in another file into the graph.
+fn take_in(weight: &mut TensorProto, outside: OutsideWeights<'_>) -> Result<(), MergeError> {
+    if weight.external_data.is_empty() {
+        return Ok(());
+    }
+    let error = |why: String| MergeError::Outside(weight.name.clone(), why);
+    let value =
+        |key: &str| weight.external_data.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str());
+    let number =
+        |key: &str| value(key).map(|text| text.parse::<usize>().map_err(|why| error(format!("`{key}`: {why}"))));
+    let bytes = outside(value("location").unwrap_or_default()).map_err(error)?;
+    let from = number("offset").transpose()?.unwrap_or(0);
+    let to = number("length").transpose()?.map_or(Some(bytes.len()), |length| from.checked_add(length));
+    let Some(to) = to.filter(|to| from <= *to && *to <= bytes.len()) else {
+        return Err(error(format!("its place is outside of the {} bytes of its file", bytes.len())));
+    };
+    weight.raw_data = bytes.slice(from..to);
+    weight.external_data.clear();
+    weight.data_location = 0;
+    Ok(())
 }
 
 /// An empty tensor with the type of an output: no rows, and 1 where a size is open.

@@ -22,6 +22,11 @@ fn both_decoders_are_in_one_graph_too() {
     let bytes = |name: &str| fs::metadata(out.join("onnx").join(name)).unwrap().len();
     // Weights of both are stored once.
     assert!(bytes(graphs[1]) < bytes(graphs[0]) + bytes(graphs[2]) / 2);
+    // Weights of 4 bits are in files beside the decoders, and within the graph of both.
+    let rounded = folder.path().join("rounded");
+    planish_compile(&golden("t5"), &rounded, &[PACKAGE, &["--target", "ort", "--int4", "--block-size", "16"]].concat())
+        .succeeds();
+    assert!(names(&rounded.join("onnx")).iter().any(|name| name == graphs[1]));
 }
 
 #[test]

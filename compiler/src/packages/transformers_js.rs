@@ -1,6 +1,7 @@
 //! `decoder_model_merged.onnx`, which Transformers.js runs in the place of both decoders of an encoder-decoder: one graph with a
 //! switch, as Optimum's `merge_decoders` makes it. The decoder that goes on from a cache is chosen by an input.
 
+use std::collections::HashMap;
 use std::fs;
 
 use anyhow::{Context, Result};
@@ -34,9 +35,20 @@ pub(super) fn write(artifact: &Artifact) -> Result<Option<String>> {
         let file = files.first().context("a decoder has no file")?;
         Ok(planish_files::read(&artifact.folder.join(file), &DECODER)?.into())
     };
-    let merged = merge(read(&first.files)?, read(&next.files)?, SWITCH)
+    let layout = artifact.manifest.layout(&first.name);
+    let mut known: HashMap<String, Bytes> = HashMap::new();
+    let mut outside = |name: &str| match known.get(name) {
+        Some(bytes) => Ok(bytes.clone()),
+        None => {
+            let path = artifact.folder.join(layout.named(name));
+            let bytes: Bytes = planish_files::read(&path, &DECODER).map_err(|error| error.to_string())?.into();
+            known.insert(name.to_owned(), bytes.clone());
+            Ok(bytes)
+        }
+    };
+    let merged = merge(read(&first.files)?, read(&next.files)?, SWITCH, &mut outside)
         .context("--package transformers-js: the decoders cannot be one graph")?;
-    let name = artifact.manifest.layout(&first.name).named(&format!("{MERGED}.onnx"));
+    let name = layout.named(&format!("{MERGED}.onnx"));
     let path = artifact.folder.join(&name);
     fs::write(&path, merged).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(Some(name))

@@ -1,7 +1,9 @@
 //! Two graphs as one with a switch.
 
 use planish_onnx::merge;
-use planish_onnx::proto::{DataType, DimensionValue, GraphProto, ModelProto, TensorProto, ValueInfoProto};
+use planish_onnx::proto::{
+    DataType, DimensionValue, GraphProto, ModelProto, StringStringEntryProto, TensorProto, ValueInfoProto,
+};
 use planish_testing::onnx::{f32, graph, import, int, model, node, typed};
 use prost::Message;
 
@@ -59,7 +61,7 @@ fn named(values: &[ValueInfoProto]) -> Vec<&str> {
 #[test]
 fn one_graph_of_two_decoders() {
     let [first, next] = decoders().map(bytes);
-    let merged = ModelProto::decode(&merge(first, next, "use_cache_branch").unwrap()[..]).unwrap();
+    let merged = ModelProto::decode(&merge(first, next, "use_cache_branch", &mut no_file).unwrap()[..]).unwrap();
     // It is a graph that the import takes.
     import(&merged).unwrap();
     let graph = merged.graph.unwrap();
@@ -87,20 +89,56 @@ fn one_graph_of_two_decoders() {
     assert_eq!(empty.dims, [0, 4, 1, 2]);
 }
 
+/// A weight whose elements are in a file.
+fn outside(name: &str, offset: &str) -> TensorProto {
+    let entry = |key: &str, value: &str| StringStringEntryProto { key: key.to_owned(), value: value.to_owned() };
+    let external_data = vec![entry("location", "weights"), entry("offset", offset), entry("length", "8")];
+    TensorProto { raw_data: Vec::new().into(), external_data, data_location: 1, ..weight(name, &[0.0, 0.0]) }
+}
+
+fn no_file(name: &str) -> Result<bytes::Bytes, String> {
+    Err(format!("no {name}"))
+}
+
+#[test]
+fn weights_of_other_files_become_part_of_the_graph() {
+    let [first, mut next] = decoders();
+    next.initializer = vec![outside("same", "4"), outside("v", "12")];
+    let numbers: Vec<u8> = [0.0_f32, 1.0, 2.0, 5.0, 6.0].iter().flat_map(|number| number.to_le_bytes()).collect();
+    let mut asked = 0;
+    let mut file = |name: &str| {
+        asked += 1;
+        assert_eq!(name, "weights");
+        Ok(bytes::Bytes::from(numbers.clone()))
+    };
+    let merged = merge(bytes(first), bytes(next), "s", &mut file).unwrap();
+    assert_eq!(asked, 2);
+    let weights = ModelProto::decode(&merged[..]).unwrap().graph.unwrap().initializer;
+    let names: Vec<&str> = weights.iter().map(|weight| weight.name.as_str()).collect();
+    assert_eq!(names, ["w", "v", "with_past/v"]);
+    assert_eq!(weights[2], weight("with_past/v", &[5.0, 6.0]));
+}
+
 #[test]
 fn what_cannot_be_one_graph_is_refused() {
     let refused = |first: GraphProto, next: GraphProto, switch: &str, says: &str| {
-        let error = merge(bytes(first), bytes(next), switch).unwrap_err().to_string();
+        let error = merge(bytes(first), bytes(next), switch, &mut no_file).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
     };
     let [first, next] = decoders();
     refused(first.clone(), next.clone(), "states", "`states` is an input of theirs already");
-    let mut outside = next.clone();
-    outside.initializer[0].external_data = vec![Default::default()];
-    refused(first.clone(), outside, "s", "the weight `same` is in a file of its own");
+    let mut absent = next.clone();
+    absent.initializer[0] = outside("same", "0");
+    refused(first.clone(), absent.clone(), "s", "the weight `same` cannot be read: no weights");
+    absent.initializer[0] = outside("same", "100");
+    let mut short = |_: &str| Ok(bytes::Bytes::from_static(&[0; 16]));
+    let error = merge(bytes(first.clone()), bytes(absent), "s", &mut short).unwrap_err().to_string();
+    assert!(error.contains("outside of the 16 bytes"), "{error}");
     let [other, newer] = [model(20, first), model(21, next)].map(|model| model.encode_to_vec().into());
-    assert!(merge(other, newer, "s").unwrap_err().to_string().contains("the operator sets 20 and 21"));
+    assert!(merge(other, newer, "s", &mut no_file).unwrap_err().to_string().contains("the operator sets 20 and 21"));
     let flag = graph(vec![typed("s", DataType::Bool, "1")], vec![], vec![], &[]);
     refused(flag.clone(), flag, "s", "`s` is an input");
-    assert!(merge(vec![1].into(), vec![1].into(), "s").unwrap_err().to_string().contains("no ONNX model"));
+    assert!(
+        merge(vec![1].into(), vec![1].into(), "s", &mut no_file).unwrap_err().to_string().contains("no ONNX model")
+    );
 }
