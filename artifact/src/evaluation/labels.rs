@@ -16,6 +16,8 @@ pub enum LabelMetric {
     EntityF1,
     /// The words that are missing, wrong or too many next to those that were said, in %. Less is better.
     WordErrorRate,
+    /// The same of characters.
+    CharacterErrorRate,
     /// The rank correlation by Spearman of scores, or of cosines of two embeddings, and the labels.
     Spearman,
     /// The normalized discounted cumulative gain of the first 10 documents of each query.
@@ -31,6 +33,7 @@ impl LabelMetric {
             Self::MacroF1 => "F1, mean of classes",
             Self::EntityF1 => "F1 of entities",
             Self::WordErrorRate => "word error rate",
+            Self::CharacterErrorRate => "character error rate",
             Self::Spearman => "Spearman",
             Self::Ndcg10 => "NDCG@10",
             Self::Mrr10 => "MRR@10",
@@ -39,7 +42,7 @@ impl LabelMetric {
 
     /// Whether it is in %.
     fn is_percent(self) -> bool {
-        matches!(self, Self::Accuracy | Self::MacroF1 | Self::EntityF1 | Self::WordErrorRate)
+        matches!(self, Self::Accuracy | Self::MacroF1 | Self::EntityF1 | Self::WordErrorRate | Self::CharacterErrorRate)
     }
 }
 

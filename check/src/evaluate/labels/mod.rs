@@ -234,7 +234,7 @@ impl Labelled {
             let [artifact, reference] = [artifact, reference].map(|f1| 100.0 * f1);
             figures.push(LabelFigure { metric, artifact, reference, interval: None, count });
         }
-        figures.extend(self.transcripts.as_ref().and_then(Transcripts::figure));
+        figures.extend(self.transcripts.iter().flat_map(Transcripts::figures));
         self.add_scores(&mut figures);
         (figures, self.scores())
     }

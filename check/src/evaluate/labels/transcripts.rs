@@ -1,4 +1,4 @@
-//! Words of recordings: how many errors transcripts have.
+//! Words and characters of recordings: how many errors transcripts have.
 
 use std::path::Path;
 
@@ -10,9 +10,31 @@ use planish_data::{Label, RowInfo};
 /// Transcripts of both sides next to what was said.
 pub(in crate::evaluate) struct Transcripts {
     decoder: CtcDecoder,
-    /// Words that are missing, wrong or too many, of the reference and of the artifact.
+    words: Errors,
+    characters: Errors,
+}
+
+/// Units of transcripts that are missing, wrong or too many, of the reference and of the artifact, and how many were said.
+#[derive(Default)]
+struct Errors {
     errors: [usize; 2],
-    words: usize,
+    count: usize,
+}
+
+impl Errors {
+    fn add<T: PartialEq>(&mut self, expected: &[T], given: [&[T]; 2]) {
+        self.count += expected.len();
+        for (errors, given) in self.errors.iter_mut().zip(given) {
+            *errors += edits(expected, given);
+        }
+    }
+
+    /// Errors next to what was said, in %. `None` where nothing was said.
+    fn figure(&self, metric: LabelMetric) -> Option<LabelFigure> {
+        let rate = |errors: usize| 100.0 * errors as f64 / self.count as f64;
+        let ([reference, artifact], count) = (self.errors.map(rate), self.count as u64);
+        (count > 0).then_some(LabelFigure { metric, artifact, reference, interval: None, count })
+    }
 }
 
 impl Transcripts {
@@ -21,7 +43,7 @@ impl Transcripts {
     /// # Errors
     /// When there is none, or it cannot be read.
     pub(in crate::evaluate) fn open(folder: &Path) -> Result<Self> {
-        Ok(Self { decoder: CtcDecoder::open(folder, None)?, errors: [0; 2], words: 0 })
+        Ok(Self { decoder: CtcDecoder::open(folder, None)?, words: Errors::default(), characters: Errors::default() })
     }
 
     /// Adds a recording: the likeliest token of each frame on both sides.
@@ -36,26 +58,32 @@ impl Transcripts {
                 None.context("--label names a text for each recording: what is said in it")?
             }
         };
-        let expected: Vec<&str> = said.split_whitespace().collect();
-        self.words += expected.len();
-        for (errors, ids) in self.errors.iter_mut().zip(frames) {
-            let text = self.decoder.decode(ids)?.text;
-            *errors += edits(&expected, &text.split_whitespace().collect::<Vec<_>>());
-        }
+        let [reference, artifact] = [self.decoder.decode(&frames[0])?.text, self.decoder.decode(&frames[1])?.text];
+        compare([&mut self.words, &mut self.characters], &said, [&reference, &artifact]);
         Ok(())
     }
 
-    /// The word error rate: errors next to the words that were said, in %. `None` where nothing was said.
-    pub(super) fn figure(&self) -> Option<LabelFigure> {
-        let rate = |errors: usize| 100.0 * errors as f64 / self.words as f64;
-        let [reference, artifact] = self.errors.map(rate);
-        let (metric, count) = (LabelMetric::WordErrorRate, self.words as u64);
-        (count > 0).then_some(LabelFigure { metric, artifact, reference, interval: None, count })
+    /// The rates of errors in words and in characters.
+    pub(super) fn figures(&self) -> impl Iterator<Item = LabelFigure> {
+        let rates =
+            [self.words.figure(LabelMetric::WordErrorRate), self.characters.figure(LabelMetric::CharacterErrorRate)];
+        rates.into_iter().flatten()
     }
 }
 
-/// How many words have to be put in, taken out or changed to make one text of the other (Levenshtein 1966).
-fn edits(expected: &[&str], given: &[&str]) -> usize {
+/// Compares texts as the package jiwer does: words are what stands between spaces, and characters those of a text
+/// without the spaces around it. Nothing else is made alike, neither cases nor punctuation.
+fn compare([of_words, of_characters]: [&mut Errors; 2], said: &str, texts: [&str; 2]) {
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let characters = |text: &str| text.trim().chars().collect::<Vec<_>>();
+    let [first, second] = texts.map(words);
+    of_words.add(&words(said), [&first, &second]);
+    let [first, second] = texts.map(characters);
+    of_characters.add(&characters(said), [&first, &second]);
+}
+
+/// How many units have to be put in, taken out or changed to make one text of the other (Levenshtein 1966).
+fn edits<T: PartialEq>(expected: &[T], given: &[T]) -> usize {
     let mut row: Vec<usize> = (0..=given.len()).collect();
     for (at, wanted) in expected.iter().enumerate() {
         let mut diagonal = row[0];
@@ -72,6 +100,24 @@ fn edits(expected: &[&str], given: &[&str]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_are_counted_as_jiwer_counts_them() {
+        // Errors and words, then errors and characters, by jiwer 4.0.0.
+        for (said, text, words, characters) in [
+            ("the cat sat on the mat", "the bat sat on mat today", [3, 6], [8, 22]),
+            ("hello  world", "hello world", [0, 2], [1, 12]),
+            ("Größe zählt", "Grosse zahlt nicht", [3, 2], [10, 11]),
+            ("a b c d", "b c d e", [2, 4], [4, 7]),
+            (" x ", "", [1, 1], [1, 1]),
+        ] {
+            let (mut of_words, mut of_characters) = (Errors::default(), Errors::default());
+            compare([&mut of_words, &mut of_characters], said, [text, said]);
+            assert_eq!([of_words.errors[0], of_words.count], words, "{said}");
+            assert_eq!([of_characters.errors[0], of_characters.count], characters, "{said}");
+            assert_eq!([of_words.errors[1], of_characters.errors[1]], [0, 0], "{said}");
+        }
+    }
 
     #[test]
     fn errors_are_words_put_in_taken_out_or_changed() {
