@@ -42,7 +42,7 @@ use super::{RunOn, note, print, print_json, warn};
 /// With --label the figures of accuracy are there too: accuracy and the mean F1 of the classes; for words the F1 of
 /// entities, as seqeval counts them; for scores and for pairs of embedded texts the rank correlation by Spearman; where a query
 /// has several documents, NDCG and the mean reciprocal rank of the first 10; for models that write down what recordings say (CTC) the
-/// word error rate. A share has its 95 % interval, by Wilson. A model with a
+/// word error rate and the character error rate, as jiwer counts them. A share has its 95 % interval, by Wilson. A model with a
 /// single logit is compared by the values and the ranks of its scores.
 ///
 /// For every model the report has the relative error (Euclidean norm of the error over the norm of the source's output) and

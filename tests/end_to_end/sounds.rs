@@ -86,6 +86,9 @@ fn word_errors_are_counted() {
         let rate = figure[side].as_f64().unwrap();
         assert!((rate - expected["rate"].as_f64().unwrap()).abs() < 1e-9, "{figure}");
     }
+    let figure = &report["labels"][1];
+    assert_eq!(figure["metric"], "character-error-rate", "{report}");
+    assert!(figure["artifact"].as_f64().unwrap() > 0.0, "{figure}");
 }
 
 #[test]
