@@ -60,6 +60,8 @@ pub struct Batches<'a> {
     tokens_left: Option<usize>,
     /// The tensor with the labels.
     label: Option<String>,
+    /// The input of the decoder's ids and the first of them, where the decoder writes the others.
+    start: Option<(String, i64)>,
     coverage: Coverage,
 }
 
@@ -153,8 +155,20 @@ impl<'a> Batches<'a> {
             rows_left: if divides { options.samples.get() } else { usize::MAX },
             tokens_left: options.tokens.map(usize::from),
             label: options.label.clone(),
+            start: None,
             coverage: Coverage::new(options.unit.unwrap_or(Unit::Lines)),
         }
+    }
+
+    /// The same with the first id of each text of a decoder, by the name of the input.
+    pub(super) fn from(mut self, start: Option<(String, i64)>) -> Self {
+        self.start = start;
+        self
+    }
+
+    /// Whether a decoder writes the texts of batches, which have the first id of each.
+    pub fn has_own_text(&self) -> bool {
+        self.start.is_some()
     }
 
     /// The batches of one shard only. They are those that all samples are divided into.
@@ -323,8 +337,14 @@ impl<'a> Batches<'a> {
             Samples::Pictures(read) => {
                 let Reader::Pictures(pictures) = &self.reader else { bail!("there are no pictures") };
                 let row = |label| RowInfo { label, is_first: true, words: Vec::new(), query: None };
-                let (read, rows) = read.into_iter().map(|(picture, named)| (picture, row(named.label))).unzip();
-                (Encoded { inputs: pictures.inputs().inputs(read)?, decoder_mask: None }, rows)
+                let (read, rows): (Vec<_>, Vec<_>) =
+                    read.into_iter().map(|(picture, named)| (picture, row(named.label))).unzip();
+                let mut inputs = pictures.inputs().inputs(read)?;
+                if let Some((name, id)) = &self.start {
+                    let ids = Tensor::new(vec![rows.len(), 1], vec![*id; rows.len()]);
+                    inputs.push((name.clone(), ids.context("there are too many rows")?));
+                }
+                (Encoded { inputs, decoder_mask: None }, rows)
             }
             Samples::Rows(samples) => {
                 let mut inputs = match &self.reader {

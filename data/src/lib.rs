@@ -31,6 +31,7 @@ use planish_artifact::chain::Chain;
 use planish_artifact::evaluation::Unit;
 use planish_artifact::manifest::{Input, Manifest};
 use planish_artifact::split::Split;
+use planish_ir::InputRole;
 use planish_models::{Loaded, Task};
 
 use crate::inputs::Sampling;
@@ -119,6 +120,8 @@ pub struct DataOptions {
     pub tokens: Option<NonZeroUsize>,
     /// Whether who takes the batches divides them into runs: then texts may be longer than the model takes at once.
     pub is_windowed: bool,
+    /// Whether a decoder that reads recordings writes its own text: then batches have the first id of each text.
+    pub own_text: bool,
     /// Which of these samples are taken.
     pub split: Split,
     /// How the user gives these options.
@@ -165,6 +168,7 @@ impl Default for DataOptions {
             reads_all: false,
             tokens: None,
             is_windowed: false,
+            own_text: false,
             split: Split::All,
             names: OptionNames::ALL,
         }
@@ -330,7 +334,17 @@ impl Dataset {
             _ => batch.unwrap_or(if one { 1 } else { BATCH }),
         };
         let longest = model.max_positions.filter(|_| !options.is_windowed);
-        Ok(Batches::new(self, reader, (wanted, chain, longest), batch, options))
+        let decoder = wanted.iter().find(|(_, input)| input.role == InputRole::DecoderTokenIds);
+        let start = match (&reader, decoder) {
+            (Reader::Pictures(_), Some((name, _))) if options.own_text => {
+                let id = tokenizer::token(folder, "decoder_start_token_id")?;
+                let missing =
+                    || format!("{} has no `decoder_start_token_id`, which a text begins with", folder.display());
+                Some((name.to_string(), id.with_context(missing)?))
+            }
+            _ => None,
+        };
+        Ok(Batches::new(self, reader, (wanted, chain, longest), batch, options).from(start))
     }
 
     /// The samples of tensors for a model that takes these inputs.

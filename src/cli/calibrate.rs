@@ -31,7 +31,8 @@ use super::{ProcessorArguments, hub, import::ImportArguments, overwrites, print,
 ///
 /// The tokenizer.json beside the model turns texts into token ids. Texts are padded as `generate` pads prompts. The
 /// decoder of an encoder-decoder takes the start token and then the tokens of the same text: decoder_model takes
-/// the first half, and decoder_with_past_model takes the rest, with the cache of the first half.
+/// the first half, and decoder_with_past_model takes the rest, with the cache of the first half. Of recordings and
+/// pictures it takes the start token and then the likeliest tokens, 24 in all or fewer where the text ends.
 ///
 /// Tensors have the names of the model's inputs; for an encoder-decoder they have the names that `run` takes. Where the inputs
 /// have their first dimension in common, which is the batch, the first axis of each tensor counts the samples. Where they
