@@ -50,7 +50,7 @@ pub(super) struct Arguments {
     /// The task, such as fill-mask [default: that of modules.json or config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
-    /// How tokens become the vector of a text without modules.json, e.g. cls,normalize
+    /// The pooling of a text without modules.json, e.g. cls,normalize
     #[arg(long, value_name = "MODE")]
     pooling: Option<Pooling>,
     /// A LoRA adapter of the peft library, added to the weights; DIR=X: times X

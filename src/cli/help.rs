@@ -11,7 +11,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
     (
         "compile",
         &[
-            ("model", "A checkpoint folder, a .safetensors, .gguf or .onnx file, or an artifact"),
+            ("model", "A checkpoint folder, .safetensors, .gguf or .onnx file, artifact, or a name of the hub"),
             ("output", "The folder to write [default: NAME-TARGET-PRECISION in the current folder]"),
             ("target", "onnx, ort (ONNX Runtime), ort-cuda, trt (TensorRT) or cuda [default: ort]"),
             ("task", "The task, such as text-classification [default: the task in config.json]"),
@@ -30,7 +30,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("weight_method", "nearest, mse, hqq, or with data gptq or awq [default: mse]"),
             ("recipe", "A file with rarer choices, a planish.json, or KEY=VALUE"),
             ("cache", "copy or in-place: how a decoder appends to its cache"),
-            ("package", "optimum, genai or triton: whose file names it has [default: optimum]"),
+            ("package", "optimum, genai, transformers-js or triton: whose file names [default: optimum]"),
             ("weights", "copy the weights, or link the checkpoint's files [default: copy]"),
             ("verify", "Compare the artifact with its source before it is written"),
             ("evaluate", "Evaluate the artifact on this data"),

@@ -19,7 +19,7 @@ pub(super) struct ImportArguments {
     /// Cut the graph: these values, outputs of any nodes, become its inputs
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     inputs: Vec<String>,
-    /// Cut the graph: these values become its outputs; nodes that they do not need go
+    /// Cut the graph: these values become its outputs
     #[arg(long, value_name = "C,D", value_delimiter = ',')]
     outputs: Vec<String>,
 }
