@@ -5,33 +5,7 @@ use planish_passes::quantize::WeightMethod;
 use super::*;
 
 fn request(backend: &'static Backend, recipe: Recipe) -> Request {
-    Request {
-        model: "model".into(),
-        output: None,
-        recipe,
-        backend,
-        task: None,
-        pooling: None,
-        adapters: Vec::new(),
-        opset: None,
-        cache: None,
-        placement: Placement::Copy,
-        package: RuntimePackage::default(),
-        fusion: true,
-        strict: false,
-        force: false,
-        explain_fusion: false,
-        verify_passes: false,
-        writes: true,
-        runs: false,
-        import: ImportOptions::default(),
-        profiles: Vec::new(),
-        engine: EngineOptions::default(),
-        calibrate: None,
-        data: DataOptions::default(),
-        threads: None,
-        settings: RuntimeSettings::default(),
-    }
+    Request { recipe, backend, ..Request::new("model") }
 }
 
 #[test]
