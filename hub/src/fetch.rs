@@ -168,8 +168,8 @@ impl Transfer<'_> {
     /// Downloads what is missing; a transfer that breaks goes on where it broke.
     fn run(&mut self, draft: &mut File, path: &Path) -> Result<(), HubError> {
         let (mut failures, mut is_whole) = (0, self.facts.bytes == Some(0));
+        let mut farthest = self.have;
         while !is_whole && self.facts.bytes != Some(self.have) {
-            let before = self.have;
             let broke = match self.part(draft, path)? {
                 Ok(()) if self.facts.bytes.is_none() => {
                     is_whole = true;
@@ -179,7 +179,9 @@ impl Transfer<'_> {
                 Ok(()) => "it ends early".to_owned(),
                 Err(error) => error.to_string(),
             };
-            failures = if self.have > before { 1 } else { failures + 1 };
+            // A server without the range sends all again, which is nothing new.
+            failures = if self.have > farthest { 1 } else { failures + 1 };
+            farthest = farthest.max(self.have);
             if failures >= TRIES {
                 let total = self.facts.bytes.map(|bytes| format!(" of {bytes}")).unwrap_or_default();
                 let message = format!(

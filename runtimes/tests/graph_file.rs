@@ -124,7 +124,7 @@ fn a_changed_text_is_refused() {
         ("@w = ", "@w = cast(", "a bracket is not closed"),
         ("output y", "output x", "V04"),
         ("[n, 2]", "[n*2, 2]", "line 4: the results of `linear` are f32[2*n, 3]"),
-        ("  weight", "  input %z: f32[m*2]\n  weight", "V07"),
+        ("  weight", "  input %z: f32[m*k]\n  weight", "V07"),
     ] {
         let changed = TEXT.replacen(from, to, 1);
         let path = write(folder.path(), &changed);

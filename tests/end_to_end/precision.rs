@@ -39,13 +39,21 @@ fn holds(name: &str, half: &str) {
         };
         assert!(kept.iter().all(is_known), "{name} {part}: {precision}");
         let kept: Vec<&str> = kept.iter().map(|kept| kept["name"].as_str().unwrap()).collect();
-        // The weights of positions that the graph interpolates come from integers.
-        let interpolates = name == "siglip2";
-        assert!(precision["flops"] == 1.0 || !kept.is_empty() || interpolates, "{name} {part}: {precision}");
+        // Positions come from integers, so what is made of them is float32: those that the graph interpolates, and what Parakeet's layers
+        // make of theirs.
+        let of_position = match name {
+            "siglip2" => "embeddings.position_embedding",
+            "parakeet" => ".relative_k_proj",
+            _ => "",
+        };
+        let projects = !of_position.is_empty();
+        assert!(precision["flops"] == 1.0 || !kept.is_empty() || projects, "{name} {part}: {precision}");
         // The decays of Mamba, [features, states], stay float32, and so do routers: up to 8 % of so small a model. Pairs of tokens
-        // have integers, and positions that the graph interpolates are float32.
+        // have integers, and positions are float32. The biases of windows, [windows * heads, places, places], are half of so small a CLAP.
         let least = match name {
             "beit" | "swin" | "swinv2" => 0.75,
+            "clap" => 0.45,
+            "parakeet" => 0.85,
             "yolos" => 0.9,
             "falcon-mamba" | "mamba" => 0.92,
             _ if !kept.is_empty() => 0.92,
@@ -57,8 +65,7 @@ fn holds(name: &str, half: &str) {
         let of_states = |node: &Node| graph.ty(node.outputs[0]).shape.rank() >= 5;
         let products = graph.nodes().filter(|(_, node)| matches!(node.op, Op::MatMul(_) | Op::Linear(_)));
         let of_router = |node: &Node| kept.iter().any(|kept| graph.value(node.outputs[0]).name.starts_with(kept));
-        let of_positions = |node: &Node| graph.value(node.outputs[0]).name.ends_with("embeddings.position_embedding");
-        let of_positions = |node: &Node| interpolates && of_positions(node);
+        let of_positions = |node: &Node| projects && graph.value(node.outputs[0]).name.ends_with(of_position);
         let products = products.filter(|(_, node)| !of_states(node) && !of_router(node) && !of_positions(node));
         let types: Vec<DType> = products.map(|(_, node)| graph.ty(node.outputs[0]).dtype).collect();
         let dtype = if half == "--fp16" { DType::F16 } else { DType::Bf16 };

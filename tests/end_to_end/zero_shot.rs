@@ -113,7 +113,7 @@ fn labels_that_do_not_fit_are_one_error() {
     };
     let empty = folder.path().join("empty.txt");
     fs::write(&empty, "\n").unwrap();
-    refused(&[], 2, &["say with --labels what they may show"]);
+    refused(&[], 2, &["say with --labels what these may be"]);
     refused(&["--labels", "a,b,a"], 2, &["\"a\" twice"]);
     refused(&["--labels", "a,,b"], 2, &["blank label"]);
     refused(&["--labels", "a,b", "--template", "a photo"], 2, &["has no {}"]);
@@ -126,5 +126,5 @@ fn labels_that_do_not_fit_are_one_error() {
     let vit = folder.path().join("vit-out");
     planish_compile(&golden("vit"), &vit, &[]).exits(0, &[]);
     let of_vit = ["predict", text(&vit), "--data", text(&picture), "--labels", "a,b"];
-    planish(of_vit).exits(2, &["--labels is for models that compare pictures with texts"]);
+    planish(of_vit).exits(2, &["--labels is for models that compare pictures or recordings with texts"]);
 }
