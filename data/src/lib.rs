@@ -42,7 +42,7 @@ pub use batches::{Batch, Batches, RowInfo};
 pub use compared::ComparedTexts;
 pub use described::described;
 use media::{MediaInputs, Medium, PictureFiles, PictureSource, Pictures, no_texts};
-pub use media::{NamedInputs, PictureInputs, SoundInputs, media_inputs};
+pub use media::{NamedInputs, PictureInputs, SoundInputs, Spoken, media_inputs};
 pub use pieces::Span;
 pub use planish_pictures::{
     FILES as PICTURE_SETTINGS, Filter, InGraph, Processor, ResizedTo, fit as fit_pictures, is_picture,

@@ -12,6 +12,7 @@ use planish_check::VerificationFailed;
 use planish_check::evaluate::{EvaluateOptions, Evaluated, EvaluationObserver, evaluate_artifact};
 use planish_data::{DataOptions, SAMPLES};
 
+use super::evaluate_speech::texts;
 use super::heartbeat::Heartbeat;
 use super::terminal::bars;
 use super::{RunOn, note, print, print_json, warn};
@@ -35,18 +36,20 @@ use super::{RunOn, note, print, print_json, warn};
 /// The report says how many texts and characters were read, and which were left out for which reason.
 ///
 /// Encoder-decoders: the same figures without perplexity. Each side takes what its own parts gave before. decoder_model
-/// takes the first half of the decoder's tokens, and decoder_with_past_model the rest.
+/// takes the first half of the decoder's tokens, and decoder_with_past_model the rest. Those that write down what recordings say
+/// (Whisper, Moonshine) need --label, and the report has the errors of the texts that `transcribe` writes with both, and nothing
+/// else.
 ///
 /// Pictures and recordings in folders that are named after classes (in id2label of config.json) have these as labels.
 ///
 /// With --label the figures of accuracy are there too: accuracy and the mean F1 of the classes; for words the F1 of
 /// entities, as seqeval counts them; for scores and for pairs of embedded texts the rank correlation by Spearman; where a query
-/// has several documents, NDCG and the mean reciprocal rank of the first 10; for models that write down what recordings say (CTC) the
-/// word error rate and the character error rate, as jiwer counts them. A share has its 95 % interval, by Wilson. A model with a
+/// has several documents, NDCG and the mean reciprocal rank of the first 10; for models that write down what recordings say the word
+/// error rate and the character error rate, as jiwer counts them. A share has its 95 % interval, by Wilson. A model with a
 /// single logit is compared by the values and the ranks of its scores.
 ///
-/// For every model the report has the relative error (Euclidean norm of the error over the norm of the source's output) and
-/// the cosine of each output.
+/// For every model whose outputs are compared, the report has the relative error (Euclidean norm of the error over the norm of
+/// the source's output) and the cosine of each output.
 ///
 /// The memory is that of both models and of one batch. The embeddings of all samples stay in memory too.
 #[derive(clap::Args)]
@@ -62,7 +65,7 @@ pub(super) struct Arguments {
     /// Exit with 3 if a figure misses its limit. NAME=VALUE, with commas between several: at least cos, least-cos,
     /// neighbours (in %), top1 (in %), ranks (Spearman of the single scores of both sides); at most kl (in nats), perplexity
     /// (the ratio to the source), error (the largest relative error of an output); with --label, of the artifact at least
-    /// accuracy (in %), f1 (in %), spearman, ndcg, mrr. Say: cos=0.998,neighbours=93
+    /// accuracy (in %), f1 (in %), spearman, ndcg, mrr, and at most wer, cer (errors in words and characters, in %). Say: cos=0.998,neighbours=93
     #[arg(long, value_name = "LIMITS")]
     require: Option<Requirements>,
     /// The member of each object of a .jsonl file, or the column of a .csv or .parquet file, that is the text; two names with a
@@ -99,7 +102,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N")]
     max_length: Option<NonZeroUsize>,
     /// The number of samples in one run [default: 8, or the batch size that the model fixes; for text generation less if
-    /// the logits have more than 64 MiB]
+    /// the logits have more than 64 MiB; 1 recording where `transcribe` writes texts]
     #[arg(long, value_name = "N")]
     batch: Option<NonZeroUsize>,
     /// The most tokens in one run, for text generation [default: the longest sequence that the model takes, but at most
@@ -144,6 +147,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         require: arguments.require.clone().unwrap_or_default(),
         threads: arguments.threads.unwrap_or(0).into(),
         settings: arguments.run_on.settings(),
+        transcribe: Some(texts),
     };
     let console = Console::new(false);
     let evaluated = evaluate_artifact(&artifact, arguments.reference.as_slice(), &arguments.data, &options, &console);

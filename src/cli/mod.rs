@@ -13,6 +13,7 @@ mod completions;
 mod console;
 mod engine;
 mod evaluate;
+mod evaluate_speech;
 mod explain;
 mod gate;
 mod generate;

@@ -100,6 +100,7 @@ mod signals;
 mod small_int8;
 mod sounds;
 mod sounds_in_graph;
+mod speech_errors;
 mod states;
 mod support;
 mod toy_backend;

@@ -89,6 +89,8 @@ fn word_errors_are_counted() {
     let figure = &report["labels"][1];
     assert_eq!(figure["metric"], "character-error-rate", "{report}");
     assert!(figure["artifact"].as_f64().unwrap() > 0.0, "{figure}");
+    planish([&evaluate[..], &["--require", "wer=53,cer=100"]].concat()).exits(0, &[]);
+    planish([&evaluate[..], &["--require", "wer=52"]].concat()).exits(3, &["wer is 52.459016, at most 52 required"]);
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub struct Evaluation {
     /// How close single scores are; absent where the model gives none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub scores: Option<Scores>,
-    /// One for each output of each part.
+    /// One for each output of each part; none of encoder-decoders that transcribe recordings.
     pub outputs: Vec<OutputFigures>,
 }
 
@@ -150,6 +150,8 @@ impl Evaluation {
             Figure::Spearman => self.label(&[LabelMetric::Spearman]),
             Figure::Ndcg => self.label(&[LabelMetric::Ndcg10]),
             Figure::Mrr => self.label(&[LabelMetric::Mrr10]),
+            Figure::WordErrors => self.label(&[LabelMetric::WordErrorRate]),
+            Figure::CharacterErrors => self.label(&[LabelMetric::CharacterErrorRate]),
         }
     }
 
@@ -178,7 +180,7 @@ impl Evaluation {
             Figure::Accuracy => label(&[LabelMetric::Accuracy]),
             Figure::F1 => label(&[LabelMetric::EntityF1, LabelMetric::MacroF1]),
             Figure::LeastCosine | Figure::Divergence | Figure::Error | Figure::Ranks => None,
-            Figure::Spearman | Figure::Ndcg | Figure::Mrr => None,
+            Figure::Spearman | Figure::Ndcg | Figure::Mrr | Figure::WordErrors | Figure::CharacterErrors => None,
         }
     }
 
@@ -282,7 +284,11 @@ impl fmt::Display for Evaluation {
             table.load_style(ASCII_MARKDOWN);
             table.set_header(["labels", "artifact", "95 %", "reference", "of"]);
             table.add_rows(self.labels.iter().map(LabelFigure::cells));
-            writeln!(f, "{table}")?;
+            write!(f, "{table}")?;
+            if self.outputs.is_empty() {
+                return Ok(());
+            }
+            writeln!(f)?;
         }
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN);

@@ -34,11 +34,15 @@ pub enum Figure {
     Ndcg,
     /// The artifact's mean reciprocal rank at 10.
     Mrr,
+    /// The word error rate of the artifact's transcripts, in %.
+    WordErrors,
+    /// Their character error rate, in %.
+    CharacterErrors,
 }
 
 impl Figure {
     /// Every figure.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Cosine,
         Self::LeastCosine,
         Self::Neighbours,
@@ -52,6 +56,8 @@ impl Figure {
         Self::Spearman,
         Self::Ndcg,
         Self::Mrr,
+        Self::WordErrors,
+        Self::CharacterErrors,
     ];
 
     /// Its name in a requirement.
@@ -71,6 +77,8 @@ impl Figure {
             Self::Spearman => "spearman",
             Self::Ndcg => "ndcg",
             Self::Mrr => "mrr",
+            Self::WordErrors => "wer",
+            Self::CharacterErrors => "cer",
         }
     }
 
@@ -90,7 +98,8 @@ impl Figure {
 
     /// Whether larger is better.
     fn is_least(self) -> bool {
-        !matches!(self, Self::Divergence | Self::Perplexity | Self::Error)
+        let is_most = matches!(self, Self::Divergence | Self::Perplexity | Self::Error);
+        !is_most && !matches!(self, Self::WordErrors | Self::CharacterErrors)
     }
 }
 

@@ -9,6 +9,7 @@ mod mean;
 pub(crate) mod metrics;
 mod reference;
 mod sides;
+mod speech;
 mod tally;
 mod windows;
 
@@ -57,7 +58,13 @@ pub struct EvaluateOptions {
     pub threads: usize,
     /// How runtimes are found.
     pub settings: RuntimeSettings,
+    /// What transcribes recordings with an encoder-decoder.
+    pub transcribe: Option<Transcribe>,
 }
+
+/// Transcribes recordings with an artifact, and tells the observer how many are done: a text for each recording. Of the options
+/// it takes the batch size, the threads and the settings of runtimes.
+pub type Transcribe = fn(&Artifact, &[PathBuf], &EvaluateOptions, &dyn EvaluationObserver) -> Result<Vec<String>>;
 
 /// What a caller sees while an artifact is evaluated.
 pub trait EvaluationObserver {
@@ -151,6 +158,9 @@ pub fn evaluate_compiled(
     options: &EvaluateOptions,
     observer: &dyn EvaluationObserver,
 ) -> Result<Evaluation> {
+    if speech::is_transcribed(artifact, loaded, data) {
+        return speech::evaluate(artifact, (model, loaded), data, options, observer);
+    }
     check(artifact)?;
     let folder = model.companion_folder()?;
     let chain = Chain::of(&artifact.manifest.parts);

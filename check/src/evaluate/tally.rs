@@ -125,6 +125,7 @@ impl Tally {
             Figure::Spearman | Figure::Ndcg | Figure::Mrr => {
                 self.measured.has_labels && (self.embeds || self.classifies())
             }
+            Figure::WordErrors | Figure::CharacterErrors => self.labelled.transcripts.is_some(),
         }
     }
 

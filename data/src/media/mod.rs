@@ -6,6 +6,7 @@ mod medium;
 mod pictures;
 mod port;
 mod recordings;
+mod spoken;
 
 use std::path::Path;
 
@@ -25,6 +26,7 @@ pub(crate) use files::{PictureFile, PictureFiles};
 pub(crate) use medium::{MediaInputs, Medium, Prepared, endings};
 pub use pictures::PictureInputs;
 pub use recordings::SoundInputs;
+pub use spoken::Spoken;
 
 /// A picture or a recording that is to be read.
 pub(crate) struct Named {
@@ -78,6 +80,28 @@ impl<'a> PictureSource<'a> {
                 Ok(all)
             }
         }
+    }
+
+    /// Adds what is left out of a list, which is read on for that.
+    fn cover(&mut self, coverage: &mut Coverage) {
+        if let Self::List(texts) = self {
+            coverage.has_more = !texts.after(|_, _| coverage.behind_samples.add(0));
+            coverage.of_split.texts = texts.of_split().texts;
+            coverage.bad += texts.skipped() as u64;
+        }
+    }
+
+    /// The error on a file that cannot be read, with what to do.
+    fn bad(&self, error: Error, medium: Medium, names: OptionNames) -> Error {
+        let remedy = match names.skip_bad {
+            Some(option) => format!("{option} leaves such {} out", medium.plural()),
+            None => "replace it, or leave it out".to_owned(),
+        };
+        let of_list = match self {
+            Self::List(texts) => format!(" of the list {}", texts.path().display()),
+            Self::Files(_) => String::new(),
+        };
+        error.context(format!("a {}{of_list} cannot be read; {remedy}", medium.singular()))
     }
 }
 
@@ -154,15 +178,7 @@ impl<'a> Pictures<'a> {
     }
 
     fn bad(&self, error: Error) -> Error {
-        let remedy = match self.names.skip_bad {
-            Some(option) => format!("{option} leaves such {} out", self.inputs.medium().plural()),
-            None => "replace it, or leave it out".to_owned(),
-        };
-        let of_list = match &self.source {
-            PictureSource::List(texts) => format!(" of the list {}", texts.path().display()),
-            PictureSource::Files(_) => String::new(),
-        };
-        error.context(format!("a {}{of_list} cannot be read; {remedy}", self.inputs.medium().singular()))
+        self.source.bad(error, self.inputs.medium(), self.names)
     }
 
     /// How many pictures, and records of a list, were left out so far.
@@ -174,11 +190,7 @@ impl<'a> Pictures<'a> {
     /// How much was taken. Reads a list on, to count what was left out.
     pub(crate) fn coverage(&mut self) -> Coverage {
         let mut coverage = self.coverage;
-        if let PictureSource::List(texts) = &mut self.source {
-            coverage.has_more = !texts.after(|_, _| coverage.behind_samples.add(0));
-            coverage.of_split.texts = texts.of_split().texts;
-            coverage.bad += texts.skipped() as u64;
-        }
+        self.source.cover(&mut coverage);
         coverage
     }
 }

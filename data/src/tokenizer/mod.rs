@@ -6,8 +6,8 @@ pub mod guard;
 mod text;
 mod tokens;
 
-pub use text::TextTokenizer;
-pub(crate) use text::{TOKENIZER, beginning, growing, most_bytes};
+pub use text::{TOKENIZER, TextTokenizer};
+pub(crate) use text::{beginning, growing, most_bytes};
 pub use tokens::class_token;
 pub use tokens::end_tokens;
 pub use tokens::mask_token;

@@ -16,7 +16,7 @@ use tokenizers::{
 use super::guard::{Bounds, caught, watched};
 
 /// The name of the tokenizer's file in an artifact or checkpoint.
-pub(crate) const TOKENIZER: &str = "tokenizer.json";
+pub const TOKENIZER: &str = "tokenizer.json";
 
 /// What a tokenizer may take to be read. The largest published ones are read in some seconds and take some hundred
 /// megabytes.

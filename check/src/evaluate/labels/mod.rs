@@ -14,7 +14,7 @@ use planish_models::Task;
 use serde_json::Value;
 
 use self::metrics::{accuracy, entity_f1, macro_f1, ndcg, reciprocal_rank, spearman};
-pub(super) use self::transcripts::Transcripts;
+pub(super) use self::transcripts::{Rates, Transcripts};
 use super::metrics::top;
 
 /// A figure of a ranking, by the relevance of its documents and their scores.
@@ -234,7 +234,7 @@ impl Labelled {
             let [artifact, reference] = [artifact, reference].map(|f1| 100.0 * f1);
             figures.push(LabelFigure { metric, artifact, reference, interval: None, count });
         }
-        figures.extend(self.transcripts.iter().flat_map(Transcripts::figures));
+        figures.extend(self.transcripts.iter().flat_map(|transcripts| transcripts.rates.figures()));
         self.add_scores(&mut figures);
         (figures, self.scores())
     }

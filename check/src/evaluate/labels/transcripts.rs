@@ -7,9 +7,15 @@ use planish_artifact::evaluation::{LabelFigure, LabelMetric};
 use planish_data::tokenizer::ctc::CtcDecoder;
 use planish_data::{Label, RowInfo};
 
-/// Transcripts of both sides next to what was said.
+/// Transcripts of both sides, by the tokens of frames, next to what was said.
 pub(in crate::evaluate) struct Transcripts {
     decoder: CtcDecoder,
+    pub(super) rates: Rates,
+}
+
+/// Errors of texts of both sides next to what was said.
+#[derive(Default)]
+pub(in crate::evaluate) struct Rates {
     words: Errors,
     characters: Errors,
 }
@@ -43,7 +49,7 @@ impl Transcripts {
     /// # Errors
     /// When there is none, or it cannot be read.
     pub(in crate::evaluate) fn open(folder: &Path) -> Result<Self> {
-        Ok(Self { decoder: CtcDecoder::open(folder, None)?, words: Errors::default(), characters: Errors::default() })
+        Ok(Self { decoder: CtcDecoder::open(folder, None)?, rates: Rates::default() })
     }
 
     /// Adds a recording: the likeliest token of each frame on both sides.
@@ -51,20 +57,30 @@ impl Transcripts {
     /// # Errors
     /// When its label is no text.
     pub(in crate::evaluate) fn add(&mut self, row: &RowInfo, frames: &[Vec<i64>; 2]) -> Result<()> {
-        let said = match &row.label {
+        let [reference, artifact] = [self.decoder.decode(&frames[0])?.text, self.decoder.decode(&frames[1])?.text];
+        self.rates.add(row.label.as_ref(), [&reference, &artifact])
+    }
+}
+
+impl Rates {
+    /// Adds what the reference and the artifact made of a recording.
+    ///
+    /// # Errors
+    /// When its label is no text.
+    pub(in crate::evaluate) fn add(&mut self, label: Option<&Label>, texts: [&str; 2]) -> Result<()> {
+        let said = match label {
             Some(Label::Name(said)) => said.clone(),
             Some(Label::Number(number)) => number.to_string(),
             Some(Label::Words(_)) | None => {
                 None.context("--label names a text for each recording: what is said in it")?
             }
         };
-        let [reference, artifact] = [self.decoder.decode(&frames[0])?.text, self.decoder.decode(&frames[1])?.text];
-        compare([&mut self.words, &mut self.characters], &said, [&reference, &artifact]);
+        compare([&mut self.words, &mut self.characters], &said, texts);
         Ok(())
     }
 
     /// The rates of errors in words and in characters.
-    pub(super) fn figures(&self) -> impl Iterator<Item = LabelFigure> {
+    pub(in crate::evaluate) fn figures(&self) -> impl Iterator<Item = LabelFigure> {
         let rates =
             [self.words.figure(LabelMetric::WordErrorRate), self.characters.figure(LabelMetric::CharacterErrorRate)];
         rates.into_iter().flatten()
