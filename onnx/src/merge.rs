@@ -40,7 +40,7 @@ pub type OutsideWeights<'a> = &'a mut dyn FnMut(&str) -> Result<Bytes, String>;
 const NEXT: &str = "with_past/";
 const FIRST: &str = "without_past/";
 
-/// One model of two: the second one where the input `switch`, bool[1], is true, and the first one where it is false. It has the inputs of
+/// One model of two: the second one where the input `switch`, `bool[1]`, is true, and the first one where it is false. It has the inputs of
 /// both, and the outputs of the first. Of outputs that the second does not have, it gives empty tensors. Weights that both have
 /// are stored once, in the file; `outside` gives the contents of files that they are in, by their names.
 ///
