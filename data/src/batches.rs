@@ -17,6 +17,7 @@ use super::media::{Pictures, Read};
 use super::pieces::{Document, Piece};
 use super::texts::{Label, Text, Texts};
 use super::tokens::{Encoded, Tokens};
+use super::written::Writing;
 use super::{Content, DataOptions, Dataset, tensors};
 
 /// The inputs of a model, by the names that they are given under.
@@ -60,8 +61,8 @@ pub struct Batches<'a> {
     tokens_left: Option<usize>,
     /// The tensor with the labels.
     label: Option<String>,
-    /// The input of the decoder's ids and the first of them, where the decoder writes the others.
-    start: Option<(String, i64)>,
+    /// How a decoder writes the texts of samples, of which batches have the first ids.
+    writing: Option<Writing>,
     coverage: Coverage,
 }
 
@@ -155,20 +156,20 @@ impl<'a> Batches<'a> {
             rows_left: if divides { options.samples.get() } else { usize::MAX },
             tokens_left: options.tokens.map(usize::from),
             label: options.label.clone(),
-            start: None,
+            writing: None,
             coverage: Coverage::new(options.unit.unwrap_or(Unit::Lines)),
         }
     }
 
-    /// The same with the first id of each text of a decoder, by the name of the input.
-    pub(super) fn from(mut self, start: Option<(String, i64)>) -> Self {
-        self.start = start;
+    /// The same with the first id of each text that a decoder writes.
+    pub(super) fn written(mut self, writing: Option<Writing>) -> Self {
+        self.writing = writing;
         self
     }
 
-    /// Whether a decoder writes the texts of batches, which have the first id of each.
-    pub fn has_own_text(&self) -> bool {
-        self.start.is_some()
+    /// How a decoder writes the texts of batches, which have the first id of each.
+    pub fn writing(&self) -> Option<&Writing> {
+        self.writing.as_ref()
     }
 
     /// The batches of one shard only. They are those that all samples are divided into.
@@ -340,10 +341,7 @@ impl<'a> Batches<'a> {
                 let (read, rows): (Vec<_>, Vec<_>) =
                     read.into_iter().map(|(picture, named)| (picture, row(named.label))).unzip();
                 let mut inputs = pictures.inputs().inputs(read)?;
-                if let Some((name, id)) = &self.start {
-                    let ids = Tensor::new(vec![rows.len(), 1], vec![*id; rows.len()]);
-                    inputs.push((name.clone(), ids.context("there are too many rows")?));
-                }
+                inputs.extend(self.writing.as_ref().map(|writing| writing.first(rows.len())).transpose()?);
                 (Encoded { inputs, decoder_mask: None }, rows)
             }
             Samples::Rows(samples) => {

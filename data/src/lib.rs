@@ -20,6 +20,7 @@ mod texts;
 pub mod tokenizer;
 mod tokens;
 pub mod vectors;
+mod written;
 
 use std::borrow::Cow;
 use std::fs;
@@ -31,7 +32,6 @@ use planish_artifact::chain::Chain;
 use planish_artifact::evaluation::Unit;
 use planish_artifact::manifest::{Input, Manifest};
 use planish_artifact::split::Split;
-use planish_ir::InputRole;
 use planish_models::{Loaded, Task};
 
 use crate::inputs::Sampling;
@@ -57,6 +57,7 @@ use texts::FIELD;
 pub use texts::Label;
 pub use texts::{Kind, Text, TextFile, count, fields_of};
 use tokens::Tokens;
+pub use written::Writing;
 
 /// How many samples are taken unless told otherwise.
 pub const SAMPLES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(511);
@@ -120,7 +121,8 @@ pub struct DataOptions {
     pub tokens: Option<NonZeroUsize>,
     /// Whether who takes the batches divides them into runs: then texts may be longer than the model takes at once.
     pub is_windowed: bool,
-    /// Whether a decoder that reads recordings writes its own text: then batches have the first id of each text.
+    /// Whether who takes the batches has a decoder write a text of each recording or picture: then batches have the first id
+    /// of each, and [`Batches::writing`] says how the others follow.
     pub own_text: bool,
     /// Which of these samples are taken.
     pub split: Split,
@@ -334,17 +336,12 @@ impl Dataset {
             _ => batch.unwrap_or(if one { 1 } else { BATCH }),
         };
         let longest = model.max_positions.filter(|_| !options.is_windowed);
-        let decoder = wanted.iter().find(|(_, input)| input.role == InputRole::DecoderTokenIds);
-        let start = match (&reader, decoder) {
-            (Reader::Pictures(_), Some((name, _))) if options.own_text => {
-                let id = tokenizer::token(folder, "decoder_start_token_id")?;
-                let missing =
-                    || format!("{} has no `decoder_start_token_id`, which a text begins with", folder.display());
-                Some((name.to_string(), id.with_context(missing)?))
-            }
+        let inputs = wanted.iter().map(|(name, input)| (name.as_ref(), *input));
+        let writing = match &reader {
+            Reader::Pictures(_) if options.own_text => Writing::of(inputs, model, folder)?,
             _ => None,
         };
-        Ok(Batches::new(self, reader, (wanted, chain, longest), batch, options).from(start))
+        Ok(Batches::new(self, reader, (wanted, chain, longest), batch, options).written(writing))
     }
 
     /// The samples of tensors for a model that takes these inputs.

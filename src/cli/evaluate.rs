@@ -36,9 +36,9 @@ use super::{RunOn, note, print, print_json, warn};
 /// The report says how many texts and characters were read, and which were left out for which reason.
 ///
 /// Encoder-decoders: the same figures without perplexity. Each side takes what its own parts gave before. decoder_model
-/// takes the first half of the decoder's tokens, and decoder_with_past_model the rest. Those that write down what recordings say
-/// (Whisper, Moonshine) need --label, and the report has the errors of the texts that `transcribe` writes with both, and nothing
-/// else.
+/// takes the first half of the decoder's tokens, and decoder_with_past_model the rest. Of recordings and pictures, both sides
+/// read the text that the source's decoder writes, as `calibrate` has it; with --label the report of those that write down what
+/// recordings say (Whisper, Moonshine) has the errors of the texts that `transcribe` writes with both, and nothing else.
 ///
 /// Pictures and recordings in folders that are named after classes (in id2label of config.json) have these as labels.
 ///

@@ -69,7 +69,7 @@ fn assert_close(what: &str, got: Range, want: Range) {
 }
 
 #[track_caller]
-fn assert_same(got: &CalibrationTable, want: &CalibrationTable) {
+pub(crate) fn assert_same(got: &CalibrationTable, want: &CalibrationTable) {
     assert_eq!(got.samples(), want.samples());
     let names = |table: &CalibrationTable| -> Vec<(String, Vec<String>)> {
         table.parts().map(|(part, values)| (part.to_owned(), values.keys().cloned().collect())).collect()

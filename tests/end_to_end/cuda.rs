@@ -18,7 +18,7 @@ use crate::support::{
 fn goldens() -> Vec<String> {
     let mut all = names(&repository().join("fixtures/goldens"));
     all.retain(|name| golden(name).is_dir());
-    assert_eq!(all.len(), 136);
+    assert_eq!(all.len(), 137);
     all
 }
 

@@ -33,7 +33,7 @@ const ALIKE: &str = "albert ast bamba beit blip clap clip codegen cohere convber
     mamba2 mixtral mobilebert mpt mt5 nemotron nemotron-h nomic-bert nystromformer olmo2 olmo3 olmoe parakeet phi phimoe \
     qwen2-moe qwen3-5 qwen3-5-moe qwen3-embedding qwen3-moe qwen3-next qwen3-tokens rembert resnet roformer \
     segformer siglip siglip2 smollm3 squeezebert stablelm starcoder2 swin swinv2 t5-classify t5-encoder t5-tokens trocr \
-    umt5 vitpose wav2vec2 wav2vec2-bert wavlm xlm-roberta-xl yolos";
+    umt5 vitpose wav2vec2 wav2vec2-bert wavlm whisper xlm-roberta-xl yolos";
 
 fn goldens() -> Vec<String> {
     let mut all = names(&repository().join("fixtures/goldens"));

@@ -51,7 +51,7 @@ fn changes(graph: &Graph, passes: &[&Pass], options: &Options) -> Vec<String> {
 #[test]
 fn a_second_run_changes_nothing() {
     let graphs = graphs();
-    assert_eq!(graphs.len(), 172);
+    assert_eq!(graphs.len(), 175);
     for (name, graph) in graphs {
         for (target, fusion) in TARGETS.iter().flat_map(|&target| [(target, true), (target, false)]) {
             let options = Options { fusion, explain: true, ..Options::new(target, 20) };

@@ -111,4 +111,5 @@ mod unbatched;
 mod unsupported_gpu;
 mod verification;
 mod weight_only;
+mod written_texts;
 mod zero_shot;

@@ -137,10 +137,8 @@ fn what_has_no_errors_of_texts_is_refused() {
         let words = ["evaluate", text(&out), "--data", &data, "--field", "file"];
         planish([&words, more].concat()).exits(code, says)
     };
-    run(&[], 1, &["nothing names what is said", "--label NAME"]);
     run(&["--label", "said", "--require", "cos=0.9"], 2, &["no `cos`", "it has wer, cer"]);
     run(&["--label", "said", "--window", "8"], 1, &["--window and --stride are for language models"]);
-    planish(["verify", text(&out), "--data", &data]).exits(1, &["planish evaluate", "--label NAME"]);
     let by_folder = ["evaluate", text(&out), "--data", text(folder), "--label", "said"];
     planish(by_folder).exits(1, &["--label is for files of records", "has recordings"]);
 

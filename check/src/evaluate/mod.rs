@@ -158,13 +158,13 @@ pub fn evaluate_compiled(
     options: &EvaluateOptions,
     observer: &dyn EvaluationObserver,
 ) -> Result<Evaluation> {
-    if speech::is_transcribed(artifact, loaded, data) {
+    if speech::is_transcribed(artifact, loaded, data, options) {
         return speech::evaluate(artifact, (model, loaded), data, options, observer);
     }
     check(artifact)?;
     let folder = model.companion_folder()?;
     let chain = Chain::of(&artifact.manifest.parts);
-    let mut data_options = options.data.clone();
+    let mut data_options = DataOptions { own_text: true, ..options.data.clone() };
     if loaded.task == Some(Task::ImageTextToText) {
         bail!(
             "{} reads images with texts, which is not evaluated; compile its text model with --task {}, and evaluate that",
@@ -178,6 +178,7 @@ pub fn evaluate_compiled(
     }
     let dataset = Dataset::open(data, &data_options)?;
     let mut batches = dataset.batches(&chain, loaded, &folder, &data_options)?;
+    let writing = batches.writing().cloned();
     let classes = Classes::read(&folder)?;
     let has_folders = matches!(loaded.task, Some(Task::ImageClassification | Task::AudioClassification));
     let of_folders = has_folders && by_folders(&dataset, &classes, observer);
@@ -224,12 +225,16 @@ pub fn evaluate_compiled(
         if let Some(count) = count_tokens(&batch.inputs, &names) {
             *tokens.get_or_insert(0) += count;
         }
-        let runs = match windows {
+        let mut runs = match windows {
             Some(windows) => windows.runs(batch.inputs, rows, &names, &complete)?,
             None => vec![Run { first: Vec::new(), inputs: batch.inputs, rows: batch.rows }],
         };
         let (range, context) = (&batch.samples, || batch.place.clone());
-        for (index, run) in runs.iter().enumerate() {
+        for (index, run) in runs.iter_mut().enumerate() {
+            if let Some(writing) = &writing {
+                let written = reference.write((range.clone(), index), &mut run.inputs, writing, &open);
+                written.with_context(|| format!("the reference fails on {}", context()))?;
+            }
             let expected = reference.run((range.clone(), index), &run.inputs, pad, &open);
             let expected = expected.with_context(|| format!("the reference fails on {}", context()))?;
             let actual = given.run(&run.inputs, pad).with_context(context)?;

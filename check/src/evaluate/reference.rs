@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use anyhow::Result;
+use planish_data::Writing;
 use planish_eval::Tensor;
+use planish_models::names::DECODER_INPUT_IDS;
 
 use super::sides::{PartOutputs, Side};
 
@@ -21,6 +23,8 @@ pub(super) type RunId = (Range<usize>, usize);
 pub struct Reference {
     side: Option<Side>,
     results: HashMap<RunId, Rc<Vec<PartOutputs>>>,
+    /// The texts that its decoder wrote.
+    texts: HashMap<RunId, Tensor>,
     /// How many bytes of results may still be kept.
     left: usize,
 }
@@ -30,6 +34,25 @@ impl Reference {
     #[must_use]
     pub fn of_several() -> Self {
         Self { left: KEPT_BYTES, ..Self::default() }
+    }
+
+    /// Puts the texts that the decoder writes in place of their first ids, in the inputs of a run; `open` loads the model.
+    pub(super) fn write(
+        &mut self,
+        id: RunId,
+        inputs: &mut [(String, Tensor)],
+        writing: &Writing,
+        open: &dyn Fn() -> Result<Side>,
+    ) -> Result<()> {
+        let ids = match self.texts.get(&id) {
+            Some(ids) => ids.clone(),
+            None => opened(&mut self.side, open)?.write(inputs, writing)?,
+        };
+        for (_, first) in inputs.iter_mut().filter(|(name, _)| name == DECODER_INPUT_IDS) {
+            *first = ids.clone();
+        }
+        self.texts.insert(id, ids);
+        Ok(())
     }
 
     /// The results of a run; `open` loads the model.
@@ -43,11 +66,7 @@ impl Reference {
         if let Some(results) = self.results.get(&id) {
             return Ok(results.clone());
         }
-        let side = match &mut self.side {
-            Some(side) => side,
-            none => none.insert(open()?),
-        };
-        let results = Rc::new(side.run(inputs, pad)?);
+        let results = Rc::new(opened(&mut self.side, open)?.run(inputs, pad)?);
         let bytes = results.iter().map(PartOutputs::bytes).sum();
         if let Some(left) = self.left.checked_sub(bytes) {
             self.left = left;
@@ -55,4 +74,12 @@ impl Reference {
         }
         Ok(results)
     }
+}
+
+/// The model, loaded.
+fn opened<'a>(side: &'a mut Option<Side>, open: &dyn Fn() -> Result<Side>) -> Result<&'a mut Side> {
+    Ok(match side {
+        Some(side) => side,
+        none => none.insert(open()?),
+    })
 }

@@ -1,11 +1,12 @@
 //! The artifact and the reference, loaded: each runs all its parts on a batch.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use planish_artifact::backend::{LOCAL, RuntimeSettings, TemporaryFiles};
 use planish_artifact::chain::{Tensors, columns};
 use planish_artifact::manifest::{Output, PaddedVocabulary, PartManifest};
 use planish_artifact::{Artifact, interface_of, named, note_elsewhere};
 use planish_compiler::compile::interface;
+use planish_data::Writing;
 use planish_eval::Tensor;
 use planish_ir::interface::CacheKind;
 use planish_ir::{InputRole, OutputRole, PartInterface, PartRole};
@@ -95,6 +96,30 @@ impl Side {
         Ok(Self { parts, _files: Some(files) })
     }
 
+    /// The texts that the decoder of an encoder-decoder writes of inputs, [rows, tokens]. The inputs have the first id of each.
+    pub(super) fn write(&mut self, inputs: &[(String, Tensor)], writing: &Writing) -> Result<Tensor> {
+        let mut known = Tensors::new(interface_of(self.parts.iter().map(|part| &part.manifest)));
+        known.take_given(inputs);
+        for part in &mut self.parts {
+            if part.manifest.role != PartRole::FirstStep {
+                let outputs = part.run(&part.inputs(&known)?)?;
+                known.take_outputs(&part.manifest.name, &outputs);
+                continue;
+            }
+            let rows = inputs.iter().find(|(name, _)| name == DECODER_INPUT_IDS);
+            let rows = rows.and_then(|(_, ids)| ids.shape().first().copied()).unwrap_or(0);
+            let logits = part.manifest.given(OutputRole::Logits)?.to_owned();
+            let (ids, _) = writing.text(rows, &mut |ids| {
+                known.take_given(&[(DECODER_INPUT_IDS.to_owned(), ids.clone())]);
+                let outputs = part.run(&part.inputs(&known)?)?;
+                let given = outputs.into_iter().find(|(name, _)| *name == logits).map(|(_, tensor)| tensor);
+                given.with_context(|| format!("{} gives no `{logits}`", part.manifest.name))
+            })?;
+            return Ok(ids);
+        }
+        bail!("the model has no decoder of first tokens, which writes texts")
+    }
+
     /// Runs the parts, one after another, each with what its own side gave before. The first decoder of an encoder-decoder
     /// takes the first half of the decoder's tokens, the one with a cache the rest. `pad` is the id of padding.
     pub(super) fn run(&mut self, inputs: &[(String, Tensor)], pad: Option<i64>) -> Result<Vec<PartOutputs>> {
@@ -113,6 +138,7 @@ impl Side {
         let (mut known, mut all) =
             (Tensors::new(interface_of(self.parts.iter().map(|part| &part.manifest))), Vec::new());
         known.take_given(inputs);
+        let mut of_encoder = mask.as_ref();
         for part in &mut self.parts {
             let continues = part.manifest.is_next_step();
             let (from, to) = if continues { (half, width) } else { (0, half) };
@@ -120,20 +146,18 @@ impl Side {
                 continue;
             }
             known.take_given(&[(DECODER_INPUT_IDS.to_owned(), columns(ids, from, to))]);
-            let input = |name: &str| {
-                let tensor = known.input(&part.manifest.name, name).cloned();
-                let missing = || format!("nothing gives the input `{name}` of {}", part.manifest.name);
-                Ok((name.to_owned(), tensor.with_context(missing)?))
-            };
-            let names = part.manifest.inputs.iter().map(|input| input.value.name.as_str());
-            let inputs = names.map(input).collect::<Result<Named>>()?;
-            let outputs = part.run(&inputs)?;
+            let outputs = part.run(&part.inputs(&known)?)?;
             known.take_outputs(&part.manifest.name, &outputs);
             let tokens = match part.manifest.role {
-                PartRole::Encoder => part.of_tokens(mask.as_ref()),
+                PartRole::Encoder => {
+                    let tokens = part.of_tokens(mask.as_ref());
+                    // A mask of a waveform has other positions than the frames that the encoder gives.
+                    of_encoder = of_encoder.filter(|_| !tokens.is_empty());
+                    tokens
+                }
                 _ => of_decoder(
                     &part.manifest,
-                    mask.as_ref(),
+                    of_encoder,
                     &if continues { positions.clone() } else { positions.first(half) },
                 ),
             };
@@ -144,6 +168,16 @@ impl Side {
 }
 
 impl LoadedPart {
+    /// The inputs of the part, of what is known.
+    fn inputs(&self, known: &Tensors) -> Result<Named> {
+        let input = |name: &str| {
+            let tensor = known.input(&self.manifest.name, name).cloned();
+            let missing = || format!("nothing gives the input `{name}` of {}", self.manifest.name);
+            Ok((name.to_owned(), tensor.with_context(missing)?))
+        };
+        self.manifest.inputs.iter().map(|input| input.value.name.as_str()).map(input).collect()
+    }
+
     fn run(&mut self, inputs: &[(String, Tensor)]) -> Result<Named> {
         Ok(self.session.run(&named(self.session.as_ref(), inputs))?)
     }

@@ -8,28 +8,30 @@ use planish_artifact::Artifact;
 use planish_artifact::backend::{LOCAL, RuntimeSettings};
 use planish_artifact::draft::Draft;
 use planish_artifact::evaluation::{Evaluation, Figure};
-use planish_compiler::compile::{CompileOptions, Compiled, Observer, compile};
-use planish_compiler::quantize::QuantizeProgress;
+use planish_compiler::compile::{CompileOptions, Compiled, compile};
+use planish_compiler::request::Silent;
 use planish_compiler::source::SourceModel;
 use planish_data::tokenizer::TOKENIZER;
 use planish_data::{Dataset, described, is_tensors};
-use planish_ir::{Graph, PartRole};
+use planish_ir::PartRole;
 use planish_models::{Loaded, Task};
 
 use super::labels::Rates;
 use super::{EvaluateOptions, EvaluationObserver, windows};
 
-/// Whether an artifact is evaluated by its transcripts: it is an encoder-decoder of recordings, and the data is no tensors.
-pub(super) fn is_transcribed(artifact: &Artifact, loaded: &Loaded, data: &Path) -> bool {
+/// Whether an artifact is evaluated by its transcripts: it is an encoder-decoder of recordings, and the data, which is no tensors, has what is
+/// said in them.
+pub(super) fn is_transcribed(artifact: &Artifact, loaded: &Loaded, data: &Path, options: &EvaluateOptions) -> bool {
     let mut parts = artifact.manifest.parts.iter();
     let has_encoder = parts.any(|part| part.role == PartRole::Encoder);
-    loaded.task == Some(Task::AutomaticSpeechRecognition) && has_encoder && !is_tensors(data)
+    let has_texts = options.data.label.is_some() && !is_tensors(data);
+    loaded.task == Some(Task::AutomaticSpeechRecognition) && has_encoder && has_texts
 }
 
 /// Evaluates an artifact that [is transcribed](is_transcribed).
 ///
 /// # Errors
-/// When there are no labels, a file that texts need is missing, the data or a runtime is, or a run fails.
+/// When a file that texts need is missing, the data or a runtime is, or a run fails.
 pub(super) fn evaluate(
     artifact: &Artifact,
     (model, loaded): (&SourceModel, &Loaded),
@@ -38,14 +40,6 @@ pub(super) fn evaluate(
     observer: &dyn EvaluationObserver,
 ) -> Result<Evaluation> {
     let folder = artifact.folder.display();
-    if options.data.label.is_none() {
-        bail!(
-            "{folder} writes down what recordings say, and nothing names what is said in those of {}: give `planish evaluate` a \
-             .jsonl, .csv or .parquet file, whose `text` (or --field NAME) is the path of a recording, and --label NAME for what is \
-             said in it; tensors of the inputs (.npz) need no --label",
-            data.display()
-        );
-    }
     let Some(transcribe) = options.transcribe else {
         bail!("{folder} writes down what recordings say, and the evaluation has no function that transcribes with it")
     };
@@ -96,17 +90,4 @@ fn reference(model: &SourceModel, loaded: &Loaded, folder: &Path) -> Result<Comp
     let mut options = CompileOptions { task: loaded.task, ..CompileOptions::new(LOCAL, model.default_opset()) };
     options.passes.allow_non_finite = true;
     compile(model, folder, &options, &Silent).context("cannot compile the reference")
-}
-
-/// Whoever compiled the artifact saw what there is to see of its source.
-struct Silent;
-
-impl Observer for Silent {
-    fn warning(&self, _: &str) {}
-    fn note(&self, _: &str) {}
-    fn graph(&self, _: &str, _: &Graph) {}
-    fn quantizing(&self, _: &QuantizeProgress) {}
-    fn begin_writing(&self, _: u64) {}
-    fn written(&self, _: u64) {}
-    fn end_writing(&self) {}
 }

@@ -16,7 +16,6 @@ use anyhow::{Context, Error, Result, bail};
 use planish_artifact::backend::{Backend, LOCAL, RuntimeSettings};
 use planish_artifact::chain::Chain;
 use planish_artifact::manifest::PartManifest;
-use planish_data::tokenizer::end_tokens;
 use planish_data::{DataOptions, Dataset, Shard};
 use planish_models::{ImageSize, LatentCache, LoadOptions, Loaded, Pooling, Preprocessing, Task, Towers};
 use planish_passes::observe::{linear_inputs, map_inputs, mixtures};
@@ -250,13 +249,9 @@ impl Prepared {
     ) -> Result<usize> {
         let chain = Chain::of(&self.parts);
         let folder = model.companion_folder()?;
-        // Recordings and pictures have no text that a decoder after an encoder could read.
-        let own_text = matches!(self.source.task, Some(Task::AutomaticSpeechRecognition | Task::ImageToText));
-        let data = DataOptions { own_text, ..options.data.clone() };
+        let data = DataOptions { own_text: true, ..options.data.clone() };
         let mut batches = self.dataset.batches(&chain, &self.source, &folder, &data)?.of(options.shard);
-        if batches.has_own_text() {
-            runner.write_texts(end_tokens(&folder)?, self.source.max_positions);
-        }
+        runner.write_texts(batches.writing().cloned());
         let most = batches.most();
         observer.progress(0, most);
         let mut last = 0;

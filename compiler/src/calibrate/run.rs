@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use planish_artifact::chain::columns;
 use planish_artifact::interface_of;
 use planish_artifact::manifest::{Input, PartManifest};
-use planish_data::Batch;
+use planish_data::{Batch, Writing};
 use planish_eval::Tensor;
 use planish_ir::{Bindings, InputRole, Interface, OutputRole, PartRole};
 use planish_models::names::{DECODER_INPUT_IDS, input_in_model, output_in_model};
@@ -79,66 +79,6 @@ pub(super) trait Sink {
     fn inputs(&mut self, part: &str, inputs: &[Captured], choices: &[Choices]) -> Result<()>;
 }
 
-/// The most tokens of a text that a decoder writes.
-const WRITTEN: usize = 24;
-
-/// How a decoder writes the texts that it reads: the likeliest token follows each.
-struct Writing {
-    /// The ids that end a text.
-    ends: Vec<i64>,
-    /// How many tokens a text has at most.
-    longest: usize,
-}
-
-impl Writing {
-    /// The ids of texts, [rows, tokens], and which of them are tokens. `inputs` have the first ids. The decoder reads each text anew for
-    /// each token.
-    ///
-    /// # Errors
-    /// When a run fails.
-    fn text(
-        &self,
-        part: &PartManifest,
-        running: &mut ObservedPart,
-        inputs: &[(&str, &RuntimeValue)],
-    ) -> Result<(Tensor, Tensor)> {
-        let (name, logits) = (part.named(InputRole::DecoderTokenIds)?, part.given(OutputRole::Logits)?);
-        let unread = || format!("`{name}` of {} cannot be read", part.name);
-        let value = inputs.iter().find(|(other, _)| *other == name).with_context(unread)?.1;
-        let first = value.to_tensor().with_context(unread)?.to_f64();
-        let mut texts: Vec<Vec<i64>> = first.iter().map(|id| vec![*id as i64]).collect();
-        let mut lengths: Vec<Option<usize>> = vec![None; texts.len()];
-        let matrix = |texts: &[Vec<i64>]| {
-            let columns = texts.first().map_or(0, Vec::len);
-            Tensor::new(vec![texts.len(), columns], texts.concat()).with_context(unread)
-        };
-        while texts.first().is_some_and(|text| text.len() < self.longest) && lengths.contains(&None) {
-            let ids = RuntimeValue::from(matrix(&texts)?);
-            let own = inputs.iter().map(|(other, value)| (*other, if *other == name { &ids } else { *value }));
-            let outputs = running.session.run_values(&own.collect::<Vec<_>>())?;
-            let scores = outputs.iter().find(|(other, _)| *other == logits).and_then(|(_, value)| value.to_tensor());
-            let scores = scores.with_context(|| format!("`{logits}` of {} cannot be read", part.name))?;
-            let &[_, tokens, vocabulary] = scores.shape() else { bail!("`{logits}` is {:?}", scores.shape()) };
-            let numbers = scores.to_f64();
-            for (row, text) in texts.iter_mut().enumerate() {
-                let last = &numbers[(row * tokens + tokens - 1) * vocabulary..][..vocabulary];
-                let best = last.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(id, _)| id);
-                let id = i64::try_from(best)?;
-                if lengths[row].is_none() && self.ends.contains(&id) {
-                    lengths[row] = Some(text.len());
-                }
-                text.push(id);
-            }
-        }
-        let kept = |(text, length): (&Vec<i64>, &Option<usize>)| {
-            let length = length.unwrap_or(text.len());
-            (0..text.len()).map(|at| i64::from(at < length)).collect::<Vec<_>>()
-        };
-        let kept: Vec<Vec<i64>> = texts.iter().zip(&lengths).map(kept).collect();
-        Ok((matrix(&texts)?, matrix(&kept)?))
-    }
-}
-
 /// Some samples of a batch.
 struct Portion {
     samples: Samples<usize>,
@@ -153,8 +93,8 @@ impl<'a> Runner<'a> {
     }
 
     /// Lets the decoder write the texts that it reads: batches have the first id of each.
-    pub(super) fn write_texts(&mut self, ends: Vec<i64>, longest: Option<usize>) {
-        self.writing = Some(Writing { ends, longest: longest.unwrap_or(WRITTEN).min(WRITTEN) });
+    pub(super) fn write_texts(&mut self, writing: Option<Writing>) {
+        self.writing = writing;
     }
 
     /// Runs a batch of the model's inputs. The first decoder of an encoder-decoder takes the first half of the
@@ -251,15 +191,12 @@ impl<'a> Runner<'a> {
             let first;
             let mut inputs = part.inputs.iter().map(input).collect::<Result<Vec<_>>>()?;
             if let Some(writing) = self.writing.as_ref().filter(|_| part.role == PartRole::FirstStep) {
-                let (ids, kept) = writing.text(part, running, &inputs)?;
-                let half = |tensor: &Tensor| {
-                    let tokens = tensor.shape()[1];
-                    let half = tokens.div_ceil(2);
-                    (columns(tensor, 0, half), columns(tensor, half, tokens))
-                };
-                let (of_first, of_rest) = half(&ids);
+                let (ids, kept) = written(writing, part, running, &inputs)?;
+                let half = ids.shape()[1].div_ceil(2);
+                let halves = |all: &Tensor| (columns(all, 0, half), columns(all, half, all.shape()[1]));
+                let (of_first, of_rest) = halves(&ids);
                 rest = Some(of_rest);
-                let (mask_of_first, mask_of_rest) = half(&kept);
+                let (mask_of_first, mask_of_rest) = halves(&kept);
                 (mask, rest_mask) = (Some(mask_of_first), Some(mask_of_rest));
                 first = RuntimeValue::from(of_first);
                 let name = part.input_of(InputRole::DecoderTokenIds).map(|input| input.value.name.as_str());
@@ -292,6 +229,25 @@ impl<'a> Runner<'a> {
             ),
         }
     }
+}
+
+/// The ids of texts that a decoder writes, [rows, tokens], and which of them are tokens. `inputs` are those of the decoder, with the
+/// first ids. The decoder reads each text anew for each token.
+fn written(
+    writing: &Writing,
+    part: &PartManifest,
+    running: &mut ObservedPart,
+    inputs: &[(&str, &RuntimeValue)],
+) -> Result<(Tensor, Tensor)> {
+    let (name, logits) = (part.named(InputRole::DecoderTokenIds)?, part.given(OutputRole::Logits)?);
+    let first = inputs.iter().find(|(other, _)| *other == name).and_then(|(_, value)| value.shape().first().copied());
+    writing.text(first.unwrap_or(0), &mut |ids| {
+        let ids = RuntimeValue::from(ids.clone());
+        let own = inputs.iter().map(|(other, value)| (*other, if *other == name { &ids } else { *value }));
+        let outputs = running.session.run_values(&own.collect::<Vec<_>>())?;
+        let scores = outputs.iter().find(|(other, _)| *other == logits).and_then(|(_, value)| value.to_tensor());
+        scores.with_context(|| format!("`{logits}` of {} cannot be read", part.name))
+    })
 }
 
 /// The samples of a tensor from one on, up to another.
