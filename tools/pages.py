@@ -4,10 +4,9 @@
     tools/pages.py PLANISH FOLDER
 
 PLANISH is the binary, FOLDER becomes what `share` has of it: man/man1/planish-compile.1 and so on, and the completions of bash, zsh and fish in
-the folders where these shells look. What was in FOLDER is removed. Needs Python 3.9, nothing else.
+the folders where these shells look. Other files of FOLDER stay. Needs Python 3.9, nothing else.
 """
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +27,6 @@ def write(planish: str, folder: Path) -> int:
     commands = [line.split() for line in printed("man", "--list").splitlines()]
     texts = {f"man/man1/{'-'.join(words)}.1": printed("man", *words[1:]) for words in commands}
     texts |= {path: printed("completions", shell) for shell, path in COMPLETIONS.items()}
-    shutil.rmtree(folder, ignore_errors=True)
     for path, text in texts.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)

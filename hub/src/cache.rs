@@ -33,6 +33,8 @@ pub(crate) struct Cache {
 /// A lock that goes when this is dropped, or with the process.
 pub(crate) struct Lock {
     _file: File,
+    /// Whether nobody else has it: not where the file system has no locks.
+    is_held: bool,
 }
 
 impl Cache {
@@ -94,9 +96,14 @@ impl Cache {
         self.folder.join("blobs").join(etag)
     }
 
-    /// Where the first bytes of a file are, while it is downloaded.
-    pub(crate) fn incomplete(&self, etag: &str) -> PathBuf {
-        self.folder.join("blobs").join(format!("{etag}.incomplete"))
+    /// Where the first bytes of a file are, while it is downloaded: a file of all processes, one of which has the lock, or where there are no
+    /// locks one of this process.
+    pub(crate) fn incomplete(&self, etag: &str, lock: &Lock) -> PathBuf {
+        let name = match lock.is_held {
+            true => format!("{etag}.incomplete"),
+            false => format!("{etag}.{}.incomplete", std::process::id()),
+        };
+        self.folder.join("blobs").join(name)
     }
 
     /// Waits until nobody else downloads the same bytes; `waits` is called where somebody does.
@@ -113,14 +120,15 @@ impl Cache {
                     waits();
                     file.lock().map_err(failed("lock", &path))?;
                 }
-                // A file system without locks: downloads stay right, because files take their place by a rename.
-                Err(fs::TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+                Err(fs::TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
+                    return Ok(Lock { _file: file, is_held: false });
+                }
                 Err(fs::TryLockError::Error(error)) => return Err(failed("lock", &path)(error)),
             }
             // Who had it may have removed the file: then others lock another one.
             let is_same = |now: &fs::Metadata, own: &fs::Metadata| (now.dev(), now.ino()) == (own.dev(), own.ino());
             match (fs::metadata(&path), file.metadata()) {
-                (Ok(now), Ok(own)) if is_same(&now, &own) => return Ok(Lock { _file: file }),
+                (Ok(now), Ok(own)) if is_same(&now, &own) => return Ok(Lock { _file: file, is_held: true }),
                 _ => {}
             }
         }

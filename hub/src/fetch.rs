@@ -8,7 +8,7 @@ use ring::digest::{Context, SHA256};
 use ureq::http::StatusCode;
 use ureq::{Body, http::Response};
 
-use crate::cache::{failed, make_parent};
+use crate::cache::{Lock, failed, make_parent};
 use crate::http::{Ask, Redirects, Verb, header};
 use crate::name::is_file;
 use crate::{HubError, Observer, Repository};
@@ -43,10 +43,10 @@ impl Repository<'_> {
             );
         }
         let facts = Facts { bytes: facts.bytes.or(listed), ..facts };
-        let _lock =
+        let lock =
             self.cache.lock(&facts.etag, &|| observer.waits(&format!("another process downloads {file}; waiting")))?;
         if !self.cache.blob(&facts.etag).exists() {
-            self.download(file, &facts, observer)?;
+            self.download(file, &facts, &lock, observer)?;
         }
         self.cache.link(&self.commit, file, &facts.etag)
     }
@@ -77,8 +77,8 @@ impl Repository<'_> {
     }
 
     /// Downloads the bytes of a file, or those that are missing, and checks them.
-    fn download(&self, file: &str, facts: &Facts, observer: &dyn Observer) -> Result<(), HubError> {
-        let path = self.cache.incomplete(&facts.etag);
+    fn download(&self, file: &str, facts: &Facts, lock: &Lock, observer: &dyn Observer) -> Result<(), HubError> {
+        let path = self.cache.incomplete(&facts.etag, lock);
         make_parent(&path)?;
         let mut options = OpenOptions::new();
         #[allow(clippy::disallowed_methods, reason = "the file is written; what is there already is a part of it")]
@@ -87,13 +87,23 @@ impl Repository<'_> {
         let mut transfer = Transfer { repository: self, file, facts, have: 0, observer };
         self.check_space(file, facts.bytes.map(|bytes| bytes.saturating_sub(have)))?;
         match facts.bytes {
-            // Bytes of an unknown number have no end to check.
-            Some(bytes) if have <= bytes => transfer.have = have,
+            // Only a checksum tells whether what is there begins the file.
+            Some(bytes) if have <= bytes && is_sha256(&facts.etag) => transfer.have = have,
             _ => draft.set_len(0).map_err(failed("write", &path))?,
         }
         observer.begins(file, facts.bytes, transfer.have);
+        let goes_on = transfer.have > 0;
         transfer.run(&mut draft, &path)?;
-        if let Err(error) = transfer.check(&mut draft, &path) {
+        let mut checked = transfer.check(&mut draft, &path);
+        if goes_on && checked.is_err() {
+            // What was there began another file.
+            observer.loses(transfer.have);
+            draft.set_len(0).map_err(failed("write", &path))?;
+            transfer.have = 0;
+            transfer.run(&mut draft, &path)?;
+            checked = transfer.check(&mut draft, &path);
+        }
+        if let Err(error) = checked {
             fs::remove_file(&path).map_err(failed("remove", &path))?;
             return Err(error);
         }
@@ -139,6 +149,13 @@ impl Repository<'_> {
             (404, Some("EntryNotFound"), Some(file)) => {
                 HubError::NoFile { repository, file: file.to_owned(), revision: self.name.revision().to_owned() }
             }
+            (401, None, _) if is_known && header(response, "x-error-message").is_some() => HubError::Answer {
+                url: url.to_owned(),
+                message: format!(
+                    "the hub refuses the token (401: {}): make it anew with `hf auth login`, or unset HF_TOKEN",
+                    header(response, "x-error-message").unwrap_or_default()
+                ),
+            },
             (401 | 403 | 404, ..) => HubError::NoRepository { endpoint, repository, whom, login },
             (429, ..) => HubError::Answer {
                 url: url.to_owned(),
@@ -251,7 +268,7 @@ impl Transfer<'_> {
     /// Checks that the bytes of a large file are those that the hub names.
     fn check(&self, draft: &mut File, path: &Path) -> Result<(), HubError> {
         let etag = self.facts.etag.as_str();
-        if etag.len() != 64 || !etag.bytes().all(|b| b.is_ascii_hexdigit()) {
+        if !is_sha256(etag) {
             return Ok(());
         }
         let mut context = Context::new(&SHA256);
@@ -270,6 +287,11 @@ impl Transfer<'_> {
         let message = format!("its SHA-256 is {found}, and the hub says {etag}: what came is removed; try again");
         Err(self.repository.differs(self.file, message))
     }
+}
+
+/// Whether an ETag is the checksum of a large file. Small ones have git's, of other bytes than theirs.
+fn is_sha256(etag: &str) -> bool {
+    etag.len() == 64 && etag.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Whether an answer has the bytes from one on.

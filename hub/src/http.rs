@@ -197,7 +197,17 @@ fn may_pass_by(error: &Error) -> bool {
     match error {
         Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => false,
         Error::Timeout(_) | Error::Protocol(_) => true,
-        Error::Io(error) => !matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound),
+        // A host that has no address, or that refuses, does so again.
+        Error::Io(error) => matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionReset
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::Interrupted
+                | io::ErrorKind::TimedOut
+                | io::ErrorKind::WouldBlock
+        ),
         _ => false,
     }
 }
@@ -222,7 +232,8 @@ fn origin(url: &str) -> Option<String> {
 /// The host of an address, with its port.
 pub(crate) fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.split(['/', '?']).next().unwrap_or(rest)
+    let authority = rest.split(['/', '?']).next().unwrap_or(rest);
+    authority.rsplit_once('@').map_or(authority, |(_, host)| host)
 }
 
 /// Where a redirect leads to.

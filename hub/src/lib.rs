@@ -152,7 +152,14 @@ impl Repository<'_> {
         self.cache.snapshot(&self.commit)
     }
 
-    /// How many bytes of some files are not in the cache.
+    /// Whether the cache has all of some files.
+    #[must_use]
+    pub fn has(&self, files: &[String]) -> bool {
+        let folder = self.folder();
+        files.iter().all(|file| folder.join(file).exists())
+    }
+
+    /// How many bytes of some files are not in the cache, as far as the hub says how long they are.
     #[must_use]
     pub fn missing_bytes(&self, files: &[String]) -> u64 {
         let folder = self.folder();

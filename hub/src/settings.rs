@@ -62,6 +62,12 @@ impl Settings {
         if !endpoint.starts_with("https://") && !endpoint.starts_with("http://") {
             return Err(bad("HF_ENDPOINT", format!("{endpoint} is no address that begins with https:// or http://")));
         }
+        if endpoint.contains('@') {
+            return Err(bad(
+                "HF_ENDPOINT",
+                "it has a name or a password, which no request takes along; use HF_TOKEN".to_owned(),
+            ));
+        }
         let is_set = |name: &&&str| variable(name).is_some_and(|value| is_true(&value));
         let timeout = match variable("HF_HUB_DOWNLOAD_TIMEOUT").map(|text| text.parse().ok().filter(|s| *s > 0)) {
             None => TIMEOUT,
@@ -156,9 +162,12 @@ mod tests {
         assert_eq!(read(&[("HF_ENDPOINT", "https://a/")]).unwrap().endpoint, "https://a");
         assert_eq!(read(&[("TRANSFORMERS_OFFLINE", "yes")]).unwrap().offline, Some("TRANSFORMERS_OFFLINE"));
         assert_eq!(read(&[("HF_HUB_OFFLINE", "0")]).unwrap().offline, None);
-        for (variable, value) in
-            [("HF_ENDPOINT", "a.b"), ("HF_HUB_DOWNLOAD_TIMEOUT", "soon"), ("HF_HUB_DOWNLOAD_TIMEOUT", "0")]
-        {
+        for (variable, value) in [
+            ("HF_ENDPOINT", "a.b"),
+            ("HF_ENDPOINT", "http://user:secret@a.b"),
+            ("HF_HUB_DOWNLOAD_TIMEOUT", "soon"),
+            ("HF_HUB_DOWNLOAD_TIMEOUT", "0"),
+        ] {
             let error = read(&[(variable, value)]).unwrap_err().to_string();
             assert!(error.starts_with(&format!("the environment variable {variable}: ")), "{error}");
         }

@@ -5,7 +5,8 @@
     made["artifact"], made["manifest"]["verification"]
 
 Arguments are the options of the command line, with `_` for `-`: `True` gives a switch, a list gives the option once for each value, and
-`None` and `False` leave it out. `python -m planish compile --help` lists them. Notes and warnings go to standard error.
+`None` and `False` leave it out. `python -m planish compile --help` lists them. Notes and warnings go to standard error, when a command has
+ended. `run` takes the other commands that have `--json`.
 """
 
 import json

@@ -6,11 +6,11 @@ import sysconfig
 
 
 def binary() -> str:
-    """The path of the program `planish`: that of this environment, of the user's scheme, or beside this package (`pip install --target`)."""
+    """The path of the program `planish`: beside this package (`pip install --target`), of this environment, or of the user's scheme."""
     name = "planish" + (sysconfig.get_config_var("EXE") or "")
     user = "posix_user" if os.name == "posix" else "nt_user"
     beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bin")
-    folders = [sysconfig.get_path("scripts"), os.path.join(sys.prefix, "bin"), sysconfig.get_path("scripts", scheme=user), beside]
+    folders = [beside, sysconfig.get_path("scripts"), os.path.join(sys.prefix, "bin"), sysconfig.get_path("scripts", scheme=user)]
     for folder in folders:
         path = os.path.join(folder, name)
         if os.path.isfile(path):

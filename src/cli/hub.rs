@@ -119,7 +119,7 @@ fn open_afar(repository: &Repository<'_>, name: &HubName, progress: &Progress) -
     let files = settle(repository, name, |file| {
         if is_weights(file) { Ok(()) } else { Ok(repository.fetch(std::slice::from_ref(file), progress)?) }
     })?;
-    if repository.missing_bytes(&files) == 0 || !files.iter().any(is_weights) {
+    if repository.has(&files) || !files.iter().any(is_weights) {
         return Ok(None);
     }
     // A checkpoint is named after such a folder.

@@ -45,7 +45,8 @@ impl RequestObserver for Silent {
 }
 
 impl Request {
-    /// A request for what `planish compile MODEL` gives: an artifact in the precision of the model, for ONNX Runtime on processors, in the usual folder.
+    /// A request for what `planish compile MODEL` gives: an artifact in the precision of the model, for ONNX Runtime on processors, in the usual
+    /// folder. The model is a path: names of the hub are for the command line.
     #[must_use]
     pub fn new(model: impl Into<PathBuf>) -> Self {
         Self {

@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use super::ctc::LENGTH;
 use super::ctc::windows::{Plan, Window, Windows};
+use super::settings::CUTS;
 use super::source::copied;
 use super::{Segment, TranscribeObserver, TranscribeOptions, Transcribed};
 use crate::encoder_decoder::EncoderDecoder;
@@ -155,7 +156,7 @@ impl<'a> PlainTranscriber<'a> {
         model.show(self.inputs.inputs(&prepared)?)?;
         let length = match (self.has_length, self.search.length) {
             (false, Length::Total(most)) => Length::Total(self.most(samples).min(most)),
-            (false, Length::New(_)) => Length::Total(self.most(samples)),
+            (false, Length::New(most)) => Length::Total(self.most(samples).min(most.get().saturating_add(1))),
             (true, given) => given,
         };
         let requests: Vec<Request> =
@@ -207,8 +208,8 @@ fn segment(id: usize, [start, end]: [f64; 2], text: &str, tokens: Vec<i64>) -> S
 }
 
 /// The settings that say when a window of Whisper is decoded again or left out, and after what it is read.
-const OF_WHISPER: [&str; 4] =
-    ["compression_ratio_threshold", "condition_on_prev_tokens", "logprob_threshold", "no_speech_threshold"];
+const OF_WHISPER: [&str; 5] =
+    ["compression_ratio_threshold", "condition_on_prev_tokens", CUTS, "logprob_threshold", "no_speech_threshold"];
 
 /// Refuses what Whisper alone can be told.
 fn refuse(options: &TranscribeOptions, folder: &Path) -> Result<()> {

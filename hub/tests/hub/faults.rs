@@ -129,6 +129,31 @@ fn other_bytes_are_refused_and_removed() {
     assert_eq!(fs::read_dir(cache.path().join("models--owner--name/blobs")).unwrap().count(), 0);
 }
 
+/// As another program, or a process on a file system without locks, may leave it.
+#[test]
+fn a_wrong_beginning_is_not_kept() {
+    let (server, cache) = (Server::start(&model(), &[]), tempfile::tempdir().unwrap());
+    let blobs = cache.path().join("models--owner--name/blobs");
+    fs::create_dir_all(&blobs).unwrap();
+    fs::write(blobs.join(format!("{}.incomplete", sha256(&large(50_000)))), [7; 20_000]).unwrap();
+    let folder = fetch(&server, cache.path(), &[WEIGHTS]).unwrap();
+    assert_eq!(fs::read(folder.join(WEIGHTS)).unwrap(), large(50_000));
+}
+
+#[test]
+fn a_refused_token_is_told() {
+    let (server, cache) = (
+        Server::start(&model(), &[status("/api/", 99, 401, "X-Error-Message: Invalid credentials\r\n")]),
+        tempfile::tempdir().unwrap(),
+    );
+    let with = Settings { token: Some("hf_old".to_owned()), ..settings(&server.endpoint, cache.path()) };
+    let error = fetch_with(with, "owner/name", &[WEIGHTS], &Seen::default()).unwrap_err().to_string();
+    assert!(
+        error.contains("refuses the token (401: Invalid credentials)") && error.ends_with("or unset HF_TOKEN"),
+        "{error}"
+    );
+}
+
 #[test]
 fn a_full_disk_is_told() {
     let (server, cache) = (Server::start(&model(), &[]), tempfile::tempdir().unwrap());
