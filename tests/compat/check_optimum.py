@@ -130,6 +130,9 @@ KNOWN = {
     "wav2vec2-bert": SAMPLES,
 }
 
+# The same of both decoders in one graph, which takes an empty cache: Optimum makes it for heads that share the hidden size.
+KNOWN_MERGED = {"t5-gated-untied": "index: 3 Got: 8 Expected: 12"}
+
 # How the golden's text was generated.
 GENERATED = {"greedy": 1, "beam4": 4}
 
@@ -205,7 +208,8 @@ def main() -> int:
         model = load(case.compile(args.planish, scratch / "merged", "--package", "transformers-js"))
         if not model.decoder.is_merged:
             raise Mismatch("the merged decoder is not taken")
-        return f"{found}; merged: {compare(model, *case.tensors(), args.tolerance)}"
+        merged = as_known(KNOWN_MERGED.get(case.name), lambda: compare(model, *case.tensors(), args.tolerance))
+        return f"{found}; merged: {merged}"
 
     return check_all(args.cases, "optimum", check)
 
