@@ -24,8 +24,8 @@ pub struct HubName {
 }
 
 impl HubName {
-    /// Reads the address of a page of the hub, or `OWNER/NAME`, `OWNER/NAME/FILE`, and either with `@REVISION`; `None` where a text is written in another way, as
-    /// paths of files mostly are.
+    /// Reads `OWNER/NAME` or `OWNER/NAME/FILE`, either with `@REVISION`, or the address of a page of the hub. Gives `None` for other texts, such as
+    /// most paths of files.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(path) = ADDRESSES.iter().find_map(|address| text.strip_prefix(address)) {
@@ -51,7 +51,8 @@ impl HubName {
 
     /// Reads the path of a page: `OWNER/NAME`, and `tree/REVISION` or `blob/REVISION/FILE` after it.
     fn of_page(path: &str) -> Option<Self> {
-        let path = path.split(['?', '#']).next().unwrap_or(path).trim_end_matches('/');
+        let path = decoded(path.split(['?', '#']).next().unwrap_or(path))?;
+        let path = path.trim_end_matches('/');
         let parts: Vec<&str> = path.splitn(5, '/').collect();
         match parts.as_slice() {
             ["datasets" | "spaces", ..] => None,
@@ -69,6 +70,18 @@ impl HubName {
     pub fn revision(&self) -> &str {
         self.revision.as_deref().unwrap_or(MAIN)
     }
+}
+
+/// A text with the characters that `%20` and the like stand for; `None` where they are no text.
+fn decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
 }
 
 /// Whether a text is an owner or the name of a model: letters, digits, and `-`, `_` and `.` inside, none of the latter twice.
@@ -115,6 +128,10 @@ mod tests {
         assert_eq!(of("a/b/"), HubName::parse("a/b"));
         assert_eq!(of("a/b/tree/v1.0"), HubName::parse("a/b@v1.0"));
         assert_eq!(of("a/b/blob/main/x/y.gguf?download=true"), HubName::parse("a/b/x/y.gguf@main"));
+        assert_eq!(of("a/b/blob/main/x%20y.gguf").unwrap().file.as_deref(), Some("x y.gguf"));
+        for bad in ["a/b/blob/main/x%2", "a/b/blob/main/x%zz", "a/b/blob/main/%ff", "a/b/blob/main/..%2fx"] {
+            assert_eq!(of(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -74,23 +74,33 @@ impl Settings {
             Some(Some(seconds)) => Duration::from_secs(seconds),
             Some(None) => return Err(bad("HF_HUB_DOWNLOAD_TIMEOUT", "it is no number of seconds above 0".to_owned())),
         };
-        let token = match (
-            variable("HF_TOKEN").or_else(|| variable("HUGGING_FACE_HUB_TOKEN")),
-            is_set(&&"HF_HUB_DISABLE_IMPLICIT_TOKEN"),
-        ) {
-            (_, true) => None,
-            (Some(token), false) => Some(token),
+        let named = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"].into_iter().find_map(|name| Some((name, variable(name)?)));
+        let (source, whose, token) = match (named, is_set(&&"HF_HUB_DISABLE_IMPLICIT_TOKEN")) {
+            (_, true) => ("HF_TOKEN", String::new(), None),
+            (Some((name, token)), false) => (name, String::new(), Some(token)),
             (None, false) => {
                 let file = path("HF_TOKEN_PATH").unwrap_or_else(|| home.join("token"));
-                planish_files::read_if_there(&file, &TOKEN)?
+                ("HF_TOKEN_PATH", format!(" in {}", file.display()), planish_files::read_if_there(&file, &TOKEN)?)
             }
         };
         let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
         if token.as_ref().is_some_and(|token| !token.bytes().all(|b| b.is_ascii_graphic())) {
-            return Err(bad("HF_TOKEN", "a token has letters, digits and underscores only".to_owned()));
+            let message = format!(
+                "the token{whose} has spaces, or characters outside of ASCII; log in again with `hf auth login`"
+            );
+            return Err(bad(source, message));
         }
-        let certificates = match path("SSL_CERT_FILE").or_else(|| path("REQUESTS_CA_BUNDLE")) {
-            Some(path) => Some(certificates(&planish_files::read(&path, &CERTIFICATES)?)),
+        let bundle = ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"].into_iter().find_map(|name| Some((name, path(name)?)));
+        let certificates = match bundle {
+            Some((name, path)) => {
+                let found = certificates(&planish_files::read(&path, &CERTIFICATES)?);
+                if found.is_empty() {
+                    let message =
+                        format!("{} has no certificate in the format PEM, so no server is trusted", path.display());
+                    return Err(bad(name, message));
+                }
+                Some(found)
+            }
             None => None,
         };
         let offline = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].iter().find(is_set).copied();
@@ -154,7 +164,21 @@ mod tests {
         assert_eq!(token(&[("HF_TOKEN_PATH", "/nowhere")]), None);
         assert_eq!(token(&[("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")]), None);
         let error = read(&[("HF_TOKEN", "a\nb")]).unwrap_err().to_string();
-        assert_eq!(error, "the environment variable HF_TOKEN: a token has letters, digits and underscores only");
+        assert_eq!(
+            error,
+            "the environment variable HF_TOKEN: the token has spaces, or characters outside of ASCII; log in again with `hf auth login`"
+        );
+        std::fs::write(folder.path().join("token"), "hf file").unwrap();
+        let error = read(&[("HF_HOME", home)]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("the environment variable HF_TOKEN_PATH: the token in /")
+                && error.contains("/token has spaces"),
+            "{error}"
+        );
+        let empty = folder.path().join("empty.pem");
+        std::fs::write(&empty, "").unwrap();
+        let error = read(&[("SSL_CERT_FILE", empty.to_str().unwrap())]).unwrap_err().to_string();
+        assert!(error.contains("SSL_CERT_FILE: ") && error.contains("empty.pem has no certificate"), "{error}");
     }
 
     #[test]

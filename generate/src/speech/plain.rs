@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::ctc::LENGTH;
 use super::ctc::windows::{Plan, Window, Windows};
 use super::settings::CUTS;
-use super::source::copied;
+use super::source::on_file;
 use super::{Segment, TranscribeObserver, TranscribeOptions, Transcribed};
 use crate::encoder_decoder::EncoderDecoder;
 use crate::images::Beginning;
@@ -109,10 +109,7 @@ impl<'a> PlainTranscriber<'a> {
     /// # Errors
     /// When it cannot be read or is too short, the model fails, or the observer does.
     pub(super) fn run(&self, number: usize, path: &Path) -> Result<()> {
-        match copied(path)? {
-            None => self.recording(number, path),
-            Some(copy) => self.recording(number, &copy).context("standard input"),
-        }
+        on_file(path, |path| self.recording(number, path))
     }
 
     fn recording(&self, number: usize, path: &Path) -> Result<()> {
@@ -153,7 +150,13 @@ impl<'a> PlainTranscriber<'a> {
         let prepared: Vec<Prepared> = prepared.collect::<Result<_>>()?;
         let samples = prepared.iter().map(Prepared::length).max().unwrap_or(0);
         let mut model = self.model.borrow_mut();
-        model.show(self.inputs.inputs(&prepared)?)?;
+        model.show(self.inputs.inputs(&prepared)?).with_context(|| {
+            format!(
+                "the encoder cannot read a window of {samples} samples of {}; if that is fewer than its convolutions need, leave the recording \
+                 out, or give a longer --set chunk_length_s",
+                path.display()
+            )
+        })?;
         let length = match (self.has_length, self.search.length) {
             (false, Length::Total(most)) => Length::Total(self.most(samples).min(most)),
             (false, Length::New(most)) => Length::Total(self.most(samples).min(most.get().saturating_add(1))),

@@ -47,13 +47,24 @@ pub(super) fn window_of(folder: &Path) -> Result<[Option<usize>; 2]> {
 ///
 /// # Errors
 /// When it cannot be copied.
-pub(super) fn copied(path: &Path) -> Result<Option<TempPath>> {
+fn copied(path: &Path) -> Result<Option<TempPath>> {
     if path.as_os_str() != "-" {
         return Ok(None);
     }
     let mut copy = NamedTempFile::new().context("cannot make a file for standard input")?;
     io::copy(&mut io::stdin().lock(), copy.as_file_mut()).context("cannot copy standard input to a file")?;
     Ok(Some(copy.into_temp_path()))
+}
+
+/// Gives a file to `read`: the path, or a copy of standard input where the path is `-`.
+///
+/// # Errors
+/// When standard input cannot be copied, and those of `read`.
+pub(super) fn on_file(path: &Path, read: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    match copied(path)? {
+        None => read(path),
+        Some(copy) => read(&copy).context("standard input"),
+    }
 }
 
 impl Features {

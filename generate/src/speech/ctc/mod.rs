@@ -7,7 +7,7 @@ pub(super) mod windows;
 use std::cell::RefCell;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use planish_artifact::Artifact;
 use planish_artifact::manifest::PartManifest;
 use planish_data::SoundInputs;
@@ -17,7 +17,7 @@ use planish_runtimes::{Runtime, RuntimeValue, Session};
 use planish_sounds::Recording;
 use serde_json::Value;
 
-use super::source::copied;
+use super::source::on_file;
 use super::{Segment, SpokenWord, TranscribeObserver, TranscribeOptions, Transcribed};
 use crate::Loading;
 use crate::model::{Logits, Parts};
@@ -101,10 +101,7 @@ impl<'a> CtcTranscriber<'a> {
     /// # Errors
     /// When it cannot be read or is too short, the model fails, or the observer does.
     pub(super) fn run(&self, number: usize, path: &Path) -> Result<()> {
-        match copied(path)? {
-            None => self.recording(number, path),
-            Some(copy) => self.recording(number, &copy).context("standard input"),
-        }
+        on_file(path, |path| self.recording(number, path))
     }
 
     fn recording(&self, number: usize, path: &Path) -> Result<()> {
