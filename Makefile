@@ -72,8 +72,9 @@ WHEELS := $(TARGET_DIR)/wheels
 # What maturin puts into the environment beside the program.
 WHEEL_DATA := planish.data
 # zig links with the symbols of glibc 2.28, so the program runs on Debian 10, Ubuntu 20.04, RHEL 8 and what is newer.
-MATURIN = PATH="$(abspath $(WHEEL_TOOLS))/bin:$$PATH" maturin build --profile dist --zig --compatibility manylinux_2_28 --compression-level 9 \
-  --out $(WHEELS) $(CARGO_FLAGS)
+# It runs from a folder that .deps is not below: zig names its headers from the current folder on, and build scripts run in others.
+MATURIN = cd python && PATH="$(abspath $(WHEEL_TOOLS))/bin:$$PATH" maturin build -m ../Cargo.toml --profile dist --zig --compatibility manylinux_2_28 \
+  --compression-level 9 --out $(abspath $(WHEELS)) $(CARGO_FLAGS)
 
 # The program prints its manual pages, so the wheel is put together twice; the second time nothing is compiled.
 .PHONY: wheel
