@@ -27,7 +27,7 @@ use crate::verification::{LogitsForm, Report};
 use crate::{MANIFEST, text};
 use planish_passes::quantize::{Plan, WeightPlan};
 
-pub use source::{AdapterManifest, ArtifactHistory, SourceManifest};
+pub use source::{AdapterManifest, ArtifactHistory, HubSource, SourceManifest};
 
 /// The version of this format. docs/manifest.md describes it.
 const SCHEMA: u32 = 5;

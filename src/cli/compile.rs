@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use planish_artifact::backend::{Backend, RuntimeSettings};
+use planish_artifact::manifest::HubSource;
 use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::Recipe;
 use planish_check::evaluate::EvaluateOptions;
@@ -37,6 +38,9 @@ pub(super) struct Arguments {
     /// A checkpoint folder, a .safetensors file (or index of shards) beside its config.json, a .gguf or .onnx file, an artifact with ONNX
     /// graphs, or OWNER/NAME[/FILE][@REV] of the Hugging Face hub
     model: PathBuf,
+    /// The model of the hub that it was.
+    #[arg(skip)]
+    hub: Option<HubSource>,
     /// The branch, tag or commit of a name of the hub [default: main]
     #[arg(long, value_name = "REV")]
     revision: Option<String>,
@@ -172,9 +176,10 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     {
         return Err(Usage(format!("there is no pass `{pass}`; `planish passes` lists them")).into());
     }
-    arguments.model = hub::located(&arguments.model, arguments.revision.as_deref())?;
+    let located = hub::located(&arguments.model, arguments.revision.as_deref())?;
+    (arguments.model, arguments.hub) = (located.path, located.hub);
     for (folder, _) in &mut arguments.adapter {
-        *folder = hub::located(folder, None)?;
+        *folder = hub::located(folder, None)?.path;
     }
     if let Some(threads) = arguments.threads {
         rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global()?;
@@ -257,6 +262,7 @@ fn request(
     }
     Ok(Request {
         model: arguments.model.clone(),
+        hub: arguments.hub.clone(),
         output: arguments.output.clone(),
         recipe,
         backend,

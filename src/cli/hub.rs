@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use planish_artifact::draft::Draft;
+use planish_artifact::manifest::HubSource;
 use planish_artifact::units::bytes_text;
 use planish_compiler::source::{SourceModel, WrittenCompanions};
 use planish_hub::{Hub, HubError, HubFile, HubName, Observer, Repository, Settings};
@@ -23,12 +24,26 @@ const WEIGHTS: &str = ".safetensors";
 
 const DOWNLOADING: &str = "downloading {bar:30} {bytes}/{total_bytes} {bytes_per_sec}, {eta} {msg}";
 
+/// A model that is here.
+pub(super) struct Located {
+    /// Its file or folder.
+    pub(super) path: PathBuf,
+    /// The model of the hub that was downloaded; absent for what was here under its path.
+    pub(super) hub: Option<HubSource>,
+}
+
+impl Located {
+    fn here(path: &Path) -> Self {
+        Self { path: path.to_owned(), hub: None }
+    }
+}
+
 /// Where a model is: what is there under the path, or else the files of the model of that name on the hub, downloaded if the cache
 /// does not have them. What is neither is left to whoever opens it. A revision may stand apart from the name.
 ///
 /// # Errors
 /// When a revision is given for something else, and when the model cannot be had.
-pub(super) fn located(path: &Path, revision: Option<&str>) -> Result<PathBuf> {
+pub(super) fn located(path: &Path, revision: Option<&str>) -> Result<Located> {
     let name = path.to_str().and_then(HubName::parse);
     if path.exists() {
         if revision.is_some() {
@@ -40,7 +55,7 @@ pub(super) fn located(path: &Path, revision: Option<&str>) -> Result<PathBuf> {
         {
             note(&format!("{} here was taken, not the model of this name in the cache of the hub", path.display()));
         }
-        return Ok(path.to_owned());
+        return Ok(Located::here(path));
     }
     let name = match (name, revision) {
         (Some(name), None) => name,
@@ -49,10 +64,9 @@ pub(super) fn located(path: &Path, revision: Option<&str>) -> Result<PathBuf> {
             let why = format!("--revision is for names of the hub such as OWNER/NAME, and {} is none", path.display());
             return Err(Usage(why).into());
         }
-        (None, None) => return Ok(path.to_owned()),
+        (None, None) => return Ok(Located::here(path)),
     };
-    download(&name)
-        .with_context(|| format!("there is no file or folder {} here, and as a name of the hub", path.display()))
+    download(&name).with_context(|| not_here(path))
 }
 
 /// The same for several models.
@@ -61,7 +75,7 @@ pub(super) fn located(path: &Path, revision: Option<&str>) -> Result<PathBuf> {
 /// As of [`located`].
 pub(super) fn all_located<'a>(paths: impl Iterator<Item = &'a mut PathBuf>) -> Result<()> {
     for path in paths {
-        *path = located(path, None)?;
+        *path = located(path, None)?.path;
     }
     Ok(())
 }
@@ -185,7 +199,7 @@ fn not_here(path: &Path) -> String {
     format!("there is no file or folder {} here, and as a name of the hub", path.display())
 }
 
-fn download(name: &HubName) -> Result<PathBuf> {
+fn download(name: &HubName) -> Result<Located> {
     let hub = Hub::new(Settings::from_env()?)?;
     let progress = Progress::new();
     progress.heartbeat.step(&format!("asking for {}", name.repository));
@@ -198,7 +212,9 @@ fn download(name: &HubName) -> Result<PathBuf> {
     if !progress.has_come() {
         note(&format!("{} is taken from the cache of the hub: {}", name.repository, folder.display()));
     }
-    Ok(name.file.as_ref().map_or(folder.clone(), |file| folder.join(file)))
+    let hub = HubSource { name: name.repository.clone(), commit: repository.commit().to_owned() };
+    let path = name.file.as_ref().map_or(folder.clone(), |file| folder.join(file));
+    Ok(Located { path, hub: Some(hub) })
 }
 
 /// Says what is downloaded, once, and where it is much.

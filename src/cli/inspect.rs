@@ -168,7 +168,7 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
         arguments.afar = hub::afar(&arguments.model)?.map(Box::new);
     }
     if arguments.afar.is_none() {
-        arguments.model = hub::located(&arguments.model, None)?;
+        arguments.model = hub::located(&arguments.model, None)?.path;
     }
     let graphs = !arguments.show.is_empty()
         || arguments.raised

@@ -9,6 +9,7 @@ use planish_testing::hub::{COMMIT, Fault, Server};
 use safetensors::SafeTensors;
 use serde_json::{Map, Value, json};
 
+use crate::manifest::{problems, schema_in};
 use crate::support::{Done, command, golden, names, planish, scratch, text};
 
 /// The files of a golden.
@@ -20,6 +21,11 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
     let others = ["README.md", "model.fp16.safetensors", "onnx/model.onnx", "pytorch_model.bin", "tf_model.h5"];
     let own = ASKED.map(|name| (name, fs::read(golden("bert-sentence").join(name)).unwrap()));
     own.into_iter().chain(others.map(|name| (name, b"of another form".to_vec()))).collect()
+}
+
+/// The manifest of an artifact.
+fn manifest(artifact: &Path) -> Value {
+    serde_json::from_slice(&fs::read(artifact.join("planish.json")).unwrap()).unwrap()
 }
 
 /// The binary in a folder, with a server as the hub and a cache below the folder.
@@ -42,6 +48,9 @@ fn a_name_is_compiled_from_the_files_that_are_needed() {
     assert!(done.stdout.contains("bert for sentence-similarity"), "{}", done.stdout);
     let out = folder.path().join("name-ort");
     assert!(out.join("model.onnx").is_file());
+    let written = manifest(&out);
+    assert_eq!(written["source"]["hub"], json!({"name": "owner/name", "commit": COMMIT}));
+    assert_eq!(problems(&schema_in("manifest.schema.json"), &written), Vec::<String>::new());
     let mut asked: Vec<String> = server
         .requests()
         .iter()
@@ -61,6 +70,7 @@ fn a_name_is_compiled_from_the_files_that_are_needed() {
         fs::copy(golden("bert-sentence").join(name), source.join(name)).unwrap();
     }
     planish(["compile", text(&source), "-o", text(&local)]).succeeds();
+    assert_eq!(manifest(&local)["source"].get("hub"), None);
     assert_eq!(fs::read(out.join("model.onnx")).unwrap(), fs::read(local.join("model.onnx")).unwrap());
     assert_eq!(server.requests(), [""; 0]);
 

@@ -18,6 +18,15 @@ pub struct AdapterManifest {
     pub weight: f64,
 }
 
+/// Where the files of a model of the Hugging Face hub came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HubSource {
+    /// `OWNER/NAME`.
+    pub name: String,
+    /// The commit, 40 hexadecimal digits.
+    pub commit: String,
+}
+
 /// The source of the artifact.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SourceManifest {
@@ -26,6 +35,9 @@ pub struct SourceManifest {
     /// The relative path from the artifact's folder to the model; absent if the path is not UTF-8 text.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub path: Option<String>,
+    /// The model of the hub that it is; absent for what was named by its path.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hub: Option<HubSource>,
     /// The files that decide what the model is.
     pub files: Vec<File>,
     /// The options that took a part of an ONNX graph; absent for the whole graph.

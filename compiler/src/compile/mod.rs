@@ -262,6 +262,7 @@ pub fn compile(
         source: SourceManifest {
             name: model.name(),
             path: relative_path(draft.resolved_target(), &model.path()),
+            hub: options.hub.clone(),
             files,
             import: model.import_options(),
             adapters: describe::adapters(draft.resolved_target(), model),

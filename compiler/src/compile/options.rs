@@ -1,6 +1,7 @@
 //! How a model is compiled.
 
 use planish_artifact::backend::Backend;
+use planish_artifact::manifest::HubSource;
 use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::Recipe;
 use planish_models::{Pooling, Task};
@@ -34,6 +35,8 @@ pub struct CompileOptions {
     pub verify_passes: bool,
     /// Whether a folder with files that planish did not write may be replaced.
     pub force: bool,
+    /// The model of the hub that the source is, which the manifest records; absent for another source.
+    pub hub: Option<HubSource>,
     /// The sizes of the engines that are built of the artifact: a profile each; the usual ones where there is none.
     pub profiles: Vec<SymbolRanges>,
     /// How linear layers are quantized, where that is asked for.
@@ -67,6 +70,7 @@ impl CompileOptions {
             explain_fusion: false,
             verify_passes: false,
             force: false,
+            hub: None,
             profiles: Vec::new(),
             quantize: None,
             quantize_weights: None,

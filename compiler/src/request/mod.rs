@@ -7,6 +7,7 @@ mod whole;
 use std::path::PathBuf;
 
 use planish_artifact::backend::{BACKENDS, Backend, LOCAL, RuntimeSettings, find};
+use planish_artifact::manifest::HubSource;
 use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::Recipe;
 use planish_artifact::split::Split;
@@ -28,6 +29,8 @@ pub use whole::Silent;
 pub struct Request {
     /// The model: a checkpoint, an ONNX graph or an artifact.
     pub model: PathBuf,
+    /// The model of the hub that was downloaded to there; absent for another one.
+    pub hub: Option<HubSource>,
     /// The folder to write; absent for the usual one in the current folder.
     pub output: Option<PathBuf>,
     /// What the numbers of the artifact are, and for which target.

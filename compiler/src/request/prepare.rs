@@ -70,6 +70,7 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
         explain_fusion: request.explain_fusion,
         verify_passes: request.verify_passes,
         force: request.force,
+        hub: request.hub.clone(),
         profiles: request.profiles.clone(),
         calibration,
         recipe: Some(recipe.clone()),

@@ -51,6 +51,7 @@ impl Request {
     pub fn new(model: impl Into<PathBuf>) -> Self {
         Self {
             model: model.into(),
+            hub: None,
             output: None,
             recipe: Recipe::default(),
             backend: LOCAL,

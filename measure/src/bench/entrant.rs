@@ -110,6 +110,7 @@ impl Entrant {
             source: SourceManifest {
                 name: source.name(),
                 path: None,
+                hub: None,
                 files: source.files(task)?.iter().map(digested).collect::<Result<_>>()?,
                 import: source.import_options(),
                 adapters: Vec::new(),

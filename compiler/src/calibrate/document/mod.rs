@@ -124,6 +124,7 @@ impl Calibration {
             source: SourceManifest {
                 name: model.name(),
                 path: None,
+                hub: None,
                 files: files.iter().map(described).collect::<Result<_>>()?,
                 import: model.import_options(),
                 adapters: Vec::new(),
