@@ -67,6 +67,14 @@ deps: ## fetch the pinned ONNX Runtime, TensorRT-RTX, libclang and MiniLM into .
 build: deps ## build the release binary
 	cargo build --release $(CARGO_FLAGS)
 
+# What crates.io does not get: what serves this repository.
+UNPUBLISHED := testing bench-models bench-nodes conformance cuda-compile random-graphs
+# Without the line tables of what is thrown away.
+.PHONY: package
+package: ## pack each crate as for crates.io, and build it from its archive, without TensorRT; the archives are in target/packaging/package
+	CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR=$(abspath $(TARGET_DIR))/packaging cargo package --workspace $(UNPUBLISHED:%=--exclude planish-%) \
+	  --allow-dirty --no-default-features --features parquet
+
 WHEEL_TOOLS := .deps/wheel
 WHEELS := $(TARGET_DIR)/wheels
 # What maturin puts into the environment beside the program.
