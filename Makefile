@@ -67,6 +67,25 @@ deps: ## fetch the pinned ONNX Runtime, TensorRT-RTX, libclang and MiniLM into .
 build: deps ## build the release binary
 	cargo build --release $(CARGO_FLAGS)
 
+# The part of the version that programs in C are linked with: it changes when they have to be built again.
+SONAME := libplanish_c.so.0
+COMMA := ,
+# Of the release profile, or of the one that packages have.
+C_LIBRARY = cargo rustc -p planish-c --lib --profile $(1) --crate-type $(2) $(CARGO_FLAGS) -- -C link-arg=-Wl,-soname,$(SONAME)
+
+.PHONY: capi
+capi: deps ## build the library for C: target/release/libplanish_c.so and .a; the header is capi/include/planish.h (docs/library.md)
+	$(call C_LIBRARY,release,cdylib$(COMMA)staticlib)
+	ln -sf libplanish_c.so $(TARGET_DIR)/release/$(SONAME)
+
+CBINDGEN := .deps/cbindgen/bin/cbindgen
+$(CBINDGEN):
+	cargo install --quiet --root .deps/cbindgen cbindgen --version =0.29.4 --locked
+
+.PHONY: header
+header: $(CBINDGEN) ## write capi/include/planish.h from capi/src; a test compares them
+	cd capi && $(abspath $(CBINDGEN)) --quiet --config cbindgen.toml --output include/planish.h .
+
 # What crates.io does not get: what serves this repository.
 UNPUBLISHED := testing bench-models bench-nodes conformance cuda-compile random-graphs
 # Without the line tables of what is thrown away.

@@ -17,6 +17,7 @@ pub mod precision;
 pub mod recipe;
 mod roles;
 mod run;
+mod running;
 pub mod split;
 mod text;
 pub mod units;
@@ -42,6 +43,7 @@ use crate::manifest::{File, Manifest, PartManifest};
 use crate::verification::{Tolerances, has_blocks};
 
 pub use run::{RunOptions, named, note_elsewhere, runtime};
+pub use running::Running;
 
 /// The name of the manifest in an artifact.
 pub const MANIFEST: &str = "planish.json";

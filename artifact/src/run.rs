@@ -7,6 +7,7 @@ use planish_passes::{Target, TokenOrder};
 use planish_runtimes::{Runtime, RuntimeError, Session, SessionOptions};
 
 use super::Artifact;
+use super::manifest::PartManifest;
 use crate::backend::{RuntimeSettings, lacks, spelled};
 use crate::chain::Chain;
 
@@ -31,31 +32,65 @@ impl Artifact {
     /// runtime is unavailable, or the run fails.
     pub fn run(
         &self,
-        mut inputs: Vec<(String, Tensor)>,
+        inputs: Vec<(String, Tensor)>,
         options: &RunOptions,
         note: &mut dyn FnMut(&str),
     ) -> Result<Vec<(String, Tensor)>> {
         let chain = self.chain(options.part.as_deref())?;
         let runtime = runtime(self, &options.settings, note);
         chain.parts().iter().try_for_each(|part| self.file_for(part, runtime.as_ref()).map(drop))?;
+        let inputs = self.completed(&chain, inputs, note)?;
+        chain.run(inputs, |part, inputs| {
+            let part = chain.parts()[part];
+            let mut session = self.load_for_runs(part, runtime.as_ref(), options, note)?;
+            self.run_part(part, session.as_mut(), inputs, options)
+        })
+    }
+
+    /// Checked inputs, with those that need not be given.
+    pub(crate) fn completed(
+        &self,
+        chain: &Chain<'_>,
+        mut inputs: Vec<(String, Tensor)>,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<Vec<(String, Tensor)>> {
         let added = chain.complete(&mut inputs)?;
         if !added.is_empty() {
             note(&format!("inputs that were not given: {}", added.join(", ")));
         }
         chain.check(&inputs, self.manifest.max_sequence_length)?;
-        chain.run(inputs, |part, inputs| {
-            let session = SessionOptions { threads: options.threads };
-            let mut session = self.load(chain.parts()[part], runtime.as_ref(), session)?;
-            note_elsewhere(session.as_ref(), note);
-            let ran = session.run(&named(session.as_ref(), inputs));
-            // Another runtime than its own has limits of its own.
-            let target = Some(self.backend.target).filter(|_| options.settings.runtime.is_none());
-            Ok(ran.map_err(|error| explained(error, target, inputs, &chain.parts()[part].interface()))?)
-        })
+        Ok(inputs)
+    }
+
+    /// Loads a part; `note` is told what runs on another device.
+    pub(crate) fn load_for_runs(
+        &self,
+        part: &PartManifest,
+        runtime: &dyn Runtime,
+        options: &RunOptions,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<Box<dyn Session>> {
+        let session = self.load(part, runtime, SessionOptions { threads: options.threads })?;
+        note_elsewhere(session.as_ref(), note);
+        Ok(session)
+    }
+
+    /// Runs a part on inputs by its names for them.
+    pub(crate) fn run_part(
+        &self,
+        part: &PartManifest,
+        session: &mut dyn Session,
+        inputs: &[(String, Tensor)],
+        options: &RunOptions,
+    ) -> Result<Vec<(String, Tensor)>> {
+        let ran = session.run(&named(session, inputs));
+        // Another runtime than its own has limits of its own.
+        let target = Some(self.backend.target).filter(|_| options.settings.runtime.is_none());
+        Ok(ran.map_err(|error| explained(error, target, inputs, &part.interface()))?)
     }
 
     /// All parts, or one of them alone.
-    fn chain(&self, part: Option<&str>) -> Result<Chain<'_>> {
+    pub(crate) fn chain(&self, part: Option<&str>) -> Result<Chain<'_>> {
         let parts = &self.manifest.parts;
         let Some(name) = part else { return Ok(Chain::of(parts)) };
         Chain::alone(parts, name).with_context(|| {

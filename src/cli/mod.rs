@@ -211,7 +211,9 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     exit_code(&error)
 }
 
-fn exit_code(error: &anyhow::Error) -> u8 {
+/// The exit code of an error: 1 failed, 2 a wrong request, 3 verification failed, 4 a runtime is not available, and that of a signal.
+#[must_use]
+pub fn exit_code(error: &anyhow::Error) -> u8 {
     let any = |test: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(test);
     if any(|e| e.is::<Interrupted>()) {
         Interrupted::CODE

@@ -19,6 +19,7 @@ const ALLOWED: &[&str] = &[
 const FOLDERS: &[&str] = &[
     "src",
     "artifact/src",
+    "capi/src",
     "check/src",
     "compiler/src",
     "data/src",

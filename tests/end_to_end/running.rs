@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use planish::artifact::{Artifact, RunOptions, Running};
+use planish_eval::Tensor;
 use planish_onnx::proto::{DimensionValue, ModelProto};
 use prost::Message;
 use safetensors::tensor::Dtype;
@@ -114,6 +116,27 @@ fn a_decoder_runs_on_ids_alone() {
 }
 
 /// A graph whose dimensions do not say that they are tokens: the runtime is the first that could refuse.
+/// Also where it has several parts, and run after run.
+#[test]
+fn an_artifact_that_stays_loaded_gives_what_single_runs_give() {
+    let (_folder, out) = artifact("t5");
+    let single = Artifact::open(&out).unwrap();
+    let mut running = Running::start(single.clone(), RunOptions::default(), &mut |_| {}).unwrap();
+    let wanted: Vec<String> = running.chain().unwrap().outputs().into_iter().map(|(name, _)| name.into()).collect();
+    for ids in [[2i64, 3, 4], [4, 3, 1]] {
+        let named = |name: &str, ids: &[i64]| (name.to_owned(), Tensor::new(vec![1, ids.len()], ids.to_vec()).unwrap());
+        let inputs = vec![named("input_ids", &ids), named("decoder_input_ids", &ids[..2])];
+        let outputs = running.run(inputs.clone(), &mut |_| {}).unwrap();
+        assert_eq!(outputs.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>(), wanted);
+        assert_eq!(outputs, single.run(inputs, &RunOptions::default(), &mut |_| {}).unwrap());
+    }
+    let unknown = running.run(vec![], &mut |_| {}).unwrap_err().to_string();
+    assert!(unknown.starts_with("the inputs `input_ids`, "), "{unknown}");
+    let part = RunOptions { part: Some("nothing".to_owned()), ..RunOptions::default() };
+    let Err(error) = Running::start(single, part, &mut |_| {}) else { panic!("there is no such part") };
+    assert!(error.to_string().contains("has no part `nothing`; it has encoder_model, "), "{error}");
+}
+
 #[test]
 fn a_failed_run_names_a_sequence_of_0() {
     let folder = scratch();

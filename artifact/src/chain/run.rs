@@ -58,6 +58,16 @@ impl<'a> Chain<'a> {
         inputs
     }
 
+    /// What a run gives, by the names of [`inputs`](Self::inputs).
+    pub fn outputs(&self) -> Vec<(Cow<'a, str>, &'a Output)> {
+        let is_alone = self.parts.len() == 1;
+        let named = |part: &PartManifest, output: &'a Output| match is_alone {
+            true => Cow::Borrowed(output.value.name.as_str()),
+            false => output_in_model(&self.interface, &part.name, &output.value.name).into_owned().into(),
+        };
+        self.parts.iter().flat_map(|part| part.outputs.iter().map(|output| (named(part, output), output))).collect()
+    }
+
     /// Adds inputs that need not be given: an empty cache, a mask of ones, positions by the mask,
     /// segments of zeros. Returns what was added, in words.
     ///
