@@ -94,6 +94,28 @@ package: ## pack each crate as for crates.io, and build it from its archive, wit
 	CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR=$(abspath $(TARGET_DIR))/packaging cargo package --workspace $(UNPUBLISHED:%=--exclude planish-%) \
 	  --allow-dirty --no-default-features --features parquet
 
+CARGO_DEB := .deps/cargo-deb/bin/cargo-deb
+$(CARGO_DEB):
+	cargo install --quiet --root .deps/cargo-deb cargo-deb --version =3.8.0 --locked
+
+# What the program writes itself, for the assets of Cargo.toml. DEB_PROFILE=release takes less time and gives larger files.
+DEB_TREE := target/deb
+DEB_PROFILE ?= dist
+
+.PHONY: deb
+deb: deps $(CARGO_DEB) ## build the Debian package into target/debian: program, pages, completions, library for C
+	cargo build --profile $(DEB_PROFILE) $(CARGO_FLAGS)
+	$(call C_LIBRARY,$(DEB_PROFILE),cdylib)
+	rm -rf $(DEB_TREE) $(TARGET_DIR)/debian
+	python3 tools/pages.py $(TARGET_DIR)/$(DEB_PROFILE)/planish $(DEB_TREE)
+	set -- $$($(TARGET_DIR)/$(DEB_PROFILE)/planish --version) && \
+	  sed -e 's,@PREFIX@,/usr,' -e "s/@VERSION@/$$2/" capi/planish.pc.in > $(DEB_TREE)/planish.pc
+	$(CARGO_DEB) --no-build --no-strip --profile $(DEB_PROFILE)
+
+.PHONY: check-deb
+check-deb: deb ## unpack the Debian package, and run the program, its pages and a program in C from there
+	python3 tests/compat/check_deb.py target/debian/planish_*.deb fixtures/goldens/bert-sentence examples/c/embed.c
+
 WHEEL_TOOLS := .deps/wheel
 WHEELS := $(TARGET_DIR)/wheels
 # What maturin puts into the environment beside the program.
