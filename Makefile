@@ -38,6 +38,9 @@ BERT_BASE := .bench/bert-base
 COMPAT := .deps/compat
 COMPAT_1_31 := .deps/compat-1.31
 OPTIMUM := .deps/compat-optimum
+SENTENCE := .deps/compat-sentence
+FASTEMBED := .deps/compat-fastembed
+ONNX_GENAI := .deps/compat-onnx-genai
 EXPORTERS := .deps/compat-exporters
 QUANTIZATION := .deps/bench-quant
 TENSORRT := .deps/compat-tensorrt
@@ -239,7 +242,7 @@ demo: deps build ## compile the trained MiniLM for ONNX Runtime, verify it, buil
 
 # What users load artifacts with, in Python (3.11 or newer): each library's own reader and its pinned versions.
 .PHONY: compat
-compat: compat-onnx compat-onnx-1.31 compat-genai compat-optimum compat-sentence compat-transformers-js compat-tensorrt ## hold compiled models against stored outputs by all that follow
+compat: compat-onnx compat-onnx-1.31 compat-genai compat-onnx-genai compat-optimum compat-sentence compat-fastembed compat-transformers-js compat-states compat-tensorrt ## hold compiled models against stored outputs by all that follow
 
 .PHONY: compat-onnx
 compat-onnx: deps build $(COMPAT)/.installed ## ... by the Python packages of ONNX and ONNX Runtime
@@ -256,13 +259,23 @@ compat-genai: deps build $(COMPAT)/.installed ## ... by onnxruntime-genai: text 
 	$(COMPAT)/bin/python tests/compat/check_genai.py $(PLANISH) $(DECODERS)
 	$(COMPAT)/bin/python tests/compat/check_genai_speech.py $(PLANISH) fixtures/speech
 
+.PHONY: compat-onnx-genai
+compat-onnx-genai: deps build $(ONNX_GENAI)/.installed ## ... by onnx-genai, a runtime in Rust that loads the same folders: text of decoders
+	$(ONNX_GENAI)/bin/python tests/compat/check_onnx_genai.py $(PLANISH) $(DECODERS)
+
 .PHONY: compat-optimum
 compat-optimum: deps build $(OPTIMUM)/.installed ## ... by Optimum's classes, encoder-decoders also with both decoders in one graph (installs PyTorch, several GB)
 	HF_HUB_OFFLINE=1 $(OPTIMUM)/bin/python tests/compat/check_optimum.py $(PLANISH) $(GOLDENS)
 
+# The newest release that Optimum's own package takes, and the newest of all.
 .PHONY: compat-sentence
-compat-sentence: deps build $(OPTIMUM)/.installed ## ... by sentence-transformers, with its own pooling and with the graph's
+compat-sentence: deps build $(OPTIMUM)/.installed $(SENTENCE)/.installed ## ... by sentence-transformers 5 and 6, with its own pooling and with the graph's (installs PyTorch twice)
 	HF_HUB_OFFLINE=1 $(OPTIMUM)/bin/python -W ignore tests/compat/check_sentence.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt
+	HF_HUB_OFFLINE=1 $(SENTENCE)/bin/python -W ignore tests/compat/check_sentence.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt
+
+.PHONY: compat-fastembed
+compat-fastembed: deps build $(FASTEMBED)/.installed ## ... by fastembed's custom models: vectors, and scores of a reranker
+	HF_HUB_OFFLINE=1 $(FASTEMBED)/bin/python tests/compat/check_fastembed.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt
 
 .PHONY: compat-transformers-js
 compat-transformers-js: deps build $(TRANSFORMERS_JS)/.installed ## ... by Transformers.js in Node: its pipeline for embeddings, and its classes of LLaVA and SmolVLM
@@ -272,6 +285,13 @@ compat-transformers-js: deps build $(TRANSFORMERS_JS)/.installed ## ... by Trans
 	$(PLANISH) compile fixtures/seeing/llava -o $(TRANSFORMERS_JS)/llava --target onnx --force
 	$(PLANISH) compile fixtures/seeing/smolvlm -o $(TRANSFORMERS_JS)/smolvlm --target onnx --force
 	node tests/compat/check_transformers_js_seeing.mjs $(TRANSFORMERS_JS) $(TRANSFORMERS_JS)/llava=fixtures/seeing/llava $(TRANSFORMERS_JS)/smolvlm=fixtures/seeing/smolvlm
+
+# What Transformers.js has names of states for; Qwen3.5 is in the library with images only.
+STATES = $(addprefix fixtures/goldens/,lfm2 lfm2-moe qwen3-next falcon-h1 granitemoehybrid nemotron-h)
+
+.PHONY: compat-states
+compat-states: deps build $(COMPAT)/.installed $(TRANSFORMERS_JS)/.installed ## ... by Transformers.js in Node: text of decoders with states of a fixed size
+	$(COMPAT)/bin/python tests/compat/check_transformers_js_states.py $(PLANISH) $(TRANSFORMERS_JS) $(STATES)
 
 # Without the scripts of packages: one of them downloads libraries for GPUs.
 $(TRANSFORMERS_JS)/.installed:
@@ -378,6 +398,9 @@ compat-sounds: deps build $(EXPORTERS)/.installed ## hold what becomes of record
 $(COMPAT)/.installed: tests/compat/requirements.txt
 $(COMPAT_1_31)/.installed: tests/compat/requirements-1.31.txt
 $(OPTIMUM)/.installed: tests/compat/requirements-optimum.txt
+$(SENTENCE)/.installed: tests/compat/requirements-sentence.txt
+$(FASTEMBED)/.installed: tests/compat/requirements-fastembed.txt
+$(ONNX_GENAI)/.installed: tests/compat/requirements-onnx-genai.txt
 $(TENSORRT)/.installed: tests/compat/requirements-tensorrt.txt
 $(EXPORTERS)/.installed: tests/compat/requirements-exporters.txt
 $(QUANTIZATION)/.installed: tools/quantization/requirements.txt

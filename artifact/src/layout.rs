@@ -23,7 +23,9 @@ impl RuntimePackage {
             Self::Optimum | Self::Genai => {
                 PartLayout { folder: String::new(), stem: part.to_owned(), engine: "engine" }
             }
-            Self::TransformersJs => PartLayout { folder: "onnx".to_owned(), stem: part.to_owned(), engine: "engine" },
+            Self::TransformersJs | Self::SentenceTransformers | Self::TextEmbeddingsInference => {
+                PartLayout { folder: "onnx".to_owned(), stem: part.to_owned(), engine: "engine" }
+            }
             Self::Triton => {
                 let name = if parts == 1 { model.to_owned() } else { format!("{model}-{part}") };
                 PartLayout { folder: format!("{name}/1"), stem: "model".to_owned(), engine: "plan" }
@@ -101,6 +103,11 @@ mod tests {
         assert_eq!(several.named("model.onnx"), "t5-encoder_model/1/model.onnx");
         let js = RuntimePackage::TransformersJs.layout("bert", 1, "model");
         assert_eq!((js.named("model.onnx"), js.stem()), ("onnx/model.onnx".to_owned(), "model"));
+        let sentence = RuntimePackage::SentenceTransformers.layout("bert", 1, "model");
+        assert_eq!(
+            (sentence.named("model.onnx"), sentence.described("x")),
+            (js.named("model.onnx"), js.described("x"))
+        );
         let plain = RuntimePackage::Optimum.layout("t5", 3, "encoder_model");
         assert_eq!((plain.stem(), plain.engine().as_str()), ("encoder_model", "encoder_model.engine"));
         assert!(plain.holds("encoder_model.onnx") && !plain.holds("t5/1/model.onnx"));

@@ -269,16 +269,15 @@ impl Manifest {
         let image_size = self.recipe.as_ref().and_then(|recipe| recipe.image_size);
         let towers = self.recipe.as_ref().and_then(|recipe| recipe.towers);
         let preprocessing = self.recipe.as_ref().and_then(|recipe| recipe.preprocessing);
-        LoadOptions {
+        self.runtime_package.load_options(LoadOptions {
             task: self.task,
             pooling: self.pooling,
             latent_cache,
             image_size,
             towers,
             preprocessing,
-            encoder_gives_keys: self.runtime_package == RuntimePackage::Genai,
             ..LoadOptions::default()
-        }
+        })
     }
 
     /// The version of this format.

@@ -17,6 +17,7 @@ use crate::layers::builder::Builder;
 use crate::layers::patches::MAX_SIDE;
 use crate::layers::pictures::PictureSteps;
 use crate::layers::sounds::SoundSteps;
+use crate::names::{EntryNames, name_entries};
 use crate::sentence;
 use crate::{Checkpoint, ImagePlaces, ModelError, Pooling, Task};
 
@@ -45,6 +46,11 @@ pub struct LoadOptions {
     /// Whether the encoder of a Whisper gives the keys and values that its decoder attends to, as onnxruntime-genai wants it: then
     /// one decoder, which goes on from a cache, also reads the first tokens, after an empty one. Other models have no such form.
     pub encoder_gives_keys: bool,
+    /// Whether a sentence model also gives what modules of the sentence-transformers library take where the vectors of texts, or
+    /// of tokens, are all that it gives otherwise: scores of tokens of SPLADE, and hidden states of late interaction.
+    pub gives_inputs_of_modules: bool,
+    /// The names of cache entries that are not those of Transformers.js.
+    pub cache_names: &'static [EntryNames],
     /// Whether warnings are errors.
     pub strict: bool,
 }
@@ -262,7 +268,7 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
     }
     let task = match &listed {
         Some(listed) => {
-            listed.modules.build(&mut builder)?;
+            listed.modules.build(&mut builder, options.gives_inputs_of_modules)?;
             Task::SentenceSimilarity
         }
         None => task,
@@ -289,7 +295,8 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
     }
     warnings.extend(builder.tensors.lost_codes().map(|lost| lost_codes(checkpoint, lost)));
     warnings.append(&mut builder.warnings);
-    let parts = builder.into_parts();
+    let mut parts = builder.into_parts();
+    parts.iter_mut().for_each(|part| name_entries(&mut part.graph, options.cache_names));
     if options.strict && !warnings.is_empty() {
         return Err(ModelError::Strict(warnings));
     }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use planish_ir::interface::{CacheEntry, CacheKind, CacheTensor, Interface};
-use planish_ir::{InputRole, OutputRole, PartRole, SymbolRole};
+use planish_ir::{Graph, InputRole, OutputRole, PartRole, SymbolRole};
 
 /// A name and what it is the name of.
 pub(crate) type Named<R> = (&'static str, R);
@@ -245,6 +245,45 @@ impl StateOf {
     pub(crate) fn present(self, layer: usize) -> (String, OutputRole) {
         let (entry, name) = self.entry(layer);
         (format!("present_{name}"), OutputRole::Cache(entry))
+    }
+}
+
+/// How a library names the entries of a kind in a cache; `%d` stands for the layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryNames {
+    /// The kind.
+    pub kind: CacheKind,
+    /// The name of an input.
+    pub past: &'static str,
+    /// The name of an output.
+    pub present: &'static str,
+}
+
+/// Gives the entries of the cache of a graph the names of a library. Entries of kinds that it does not name keep theirs.
+pub fn name_entries(graph: &mut Graph, names: &[EntryNames]) {
+    let name = |entry: CacheEntry, of: fn(&EntryNames) -> &'static str| {
+        let names = names.iter().find(|names| names.kind == entry.kind)?;
+        Some(of(names).replace("%d", &entry.layer.to_string()))
+    };
+    for input in graph.inputs().to_vec() {
+        let old = graph.value(input).name.clone();
+        let role = graph.interface.input(&old);
+        if let Some(new) = role.cache().and_then(|entry| name(entry, |names| names.past)) {
+            graph.rename(input, &new);
+            graph.interface.inputs.remove(&old);
+            graph.interface.inputs.insert(new, role);
+        }
+    }
+    for output in graph.take_outputs() {
+        let role = graph.interface.output(&output.name);
+        match role.cache().and_then(|entry| name(entry, |names| names.present)) {
+            Some(new) => {
+                graph.interface.outputs.remove(&output.name);
+                graph.interface.outputs.insert(new.clone(), role);
+                graph.add_output(&new, output.value);
+            }
+            None => graph.add_output(&output.name, output.value),
+        }
     }
 }
 

@@ -72,7 +72,7 @@ pub(super) struct Arguments {
     /// Runtime loads and the Python package onnx does not
     #[arg(long, default_value = "copy", value_name = "HOW")]
     weights: Weights,
-    /// The library or the server whose file names the artifact has
+    /// The library or server that loads the artifact
     #[arg(long, default_value = "optimum", value_name = "NAME")]
     package: RuntimePackage,
     /// Lower every operator to plain arithmetic, as a baseline for comparisons

@@ -30,7 +30,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("weight_method", "nearest, mse, hqq, or with data gptq or awq [default: mse]"),
             ("recipe", "A file with rarer choices, a planish.json, or KEY=VALUE"),
             ("cache", "copy or in-place: how a decoder appends to its cache"),
-            ("package", "optimum, genai, transformers-js or triton: whose file names [default: optimum]"),
+            ("package", "The library that loads it, such as genai or sentence-transformers"),
             ("weights", "copy the weights, or link the checkpoint's files [default: copy]"),
             ("verify", "Compare the artifact with its source before it is written"),
             ("evaluate", "Evaluate the artifact on this data"),

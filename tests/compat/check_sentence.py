@@ -4,8 +4,10 @@
     check_sentence.py PLANISH MINILM SENTENCES [--tolerance 1e-5]
 
 It makes random models of each form of modules, writes them as that library does, compiles each for targets onnx and ort, and compares
-`sentence_embedding` of texts of many lengths with what `encode` returns. The trained MiniLM is compared on the lines of SENTENCES, and
-loaded from its artifact by the library's own backend of ONNX Runtime, which pools by itself. Exits 1 when a case fails.
+`sentence_embedding` of texts of many lengths with what `encode` returns. Each is also compiled with `--package sentence-transformers`,
+and the library loads that folder with `backend="onnx"`, in which its own modules pool. So are rerankers (CrossEncoder), and models of
+late interaction where the library has them (MultiVectorEncoder, from 6.0 on). The trained MiniLM is compared on the lines of SENTENCES,
+also in 8 bits. Exits 1 when a case fails.
 """
 
 import argparse
@@ -16,12 +18,13 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import sentence_transformers
 import torch
-from sentence_transformers import SentenceTransformer, SparseEncoder
+from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.models import Dense, Dropout, LayerNorm, Normalize, Pooling, StaticEmbedding, Transformer
 from sentence_transformers.sparse_encoder.models import MLMTransformer, SpladePooling
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertForMaskedLM, BertModel, PreTrainedTokenizerFast
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertModel, PreTrainedTokenizerFast
 
 from cases import Mismatch, compiled, difference
 
@@ -30,6 +33,13 @@ WORDS = [f"w{i}" for i in range(95)]
 WIDTH = 32
 MODES = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 TARGETS = ["onnx", "ort"]
+PACKAGE = ["--package", "sentence-transformers"]
+
+# How far an element of MiniLM's vectors of length 1 may be off in 8 bits.
+EIGHT_BITS = 0.05
+
+# What planish says of a table of vectors, which the library looks up without a graph.
+STATIC = "by itself, without a graph"
 
 
 def tokenizer(is_static: bool) -> PreTrainedTokenizerFast:
@@ -46,7 +56,7 @@ def tokenizer(is_static: bool) -> PreTrainedTokenizerFast:
 def base(folder: Path, model: type) -> str:
     """The folder of a small model with random weights, no norm of which is 1 and no bias 0."""
     sizes = dict(hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
-    made = model(BertConfig(vocab_size=100, max_position_embeddings=48, **sizes))
+    made = model(BertConfig(vocab_size=100, max_position_embeddings=48, num_labels=1, **sizes))
     for weight in made.parameters():
         weight.data += 0.1 * torch.randn_like(weight)
     made.save_pretrained(folder)
@@ -86,6 +96,13 @@ def random_models(folder: Path) -> dict[str, Callable[[], torch.nn.Module]]:
     return made
 
 
+def of_tokens(plain: str) -> torch.nn.Module:
+    """A model of late interaction: the vectors of tokens are projected and divided by their lengths."""
+    feature = dict(module_input_name="token_embeddings")
+    dense = Dense(WIDTH, 16, bias=False, activation_function=torch.nn.Identity(), **feature)
+    return sentence_transformers.MultiVectorEncoder(modules=[Transformer(plain), dense, Normalize(**feature)])
+
+
 def inputs(model: torch.nn.Module, texts: list[str], names: list[str]) -> dict[str, np.ndarray]:
     """What the library's tokenizer makes of texts, for the inputs of a graph."""
     if isinstance(model.tokenizer, Tokenizer):
@@ -104,7 +121,10 @@ def inputs(model: torch.nn.Module, texts: list[str], names: list[str]) -> dict[s
 def encoded(model: torch.nn.Module, texts: list[str]) -> np.ndarray:
     if isinstance(model, SparseEncoder):
         return model.encode(texts, convert_to_tensor=True, show_progress_bar=False).to_dense().cpu().numpy()
-    return model.encode(texts, batch_size=8, show_progress_bar=False)
+    if isinstance(model, CrossEncoder):
+        return model.predict(list(zip(texts, texts[1:])), batch_size=8, show_progress_bar=False)
+    vectors = model.encode(texts, batch_size=8, show_progress_bar=False)
+    return vectors if isinstance(vectors, np.ndarray) else np.concatenate(vectors)
 
 
 def embedded(artifact: Path, model: torch.nn.Module, texts: list[str]) -> np.ndarray:
@@ -125,6 +145,29 @@ def check(planish: Path, source: Path, model: torch.nn.Module, texts: list[str],
     return f"{len(texts)} texts, largest differences {' and '.join(f'{value:.1e}' for value in found)}"
 
 
+def by_library(planish: Path, source: Path, model: torch.nn.Module, texts: list[str], scratch: Path, tolerance: float) -> str:
+    """Compares what the library encodes with the graphs of `--package sentence-transformers`, and with its own model."""
+    wanted = encoded(model, texts)
+    found = []
+    for target in TARGETS:
+        artifact = scratch / f"{source.name}-{target}-package"
+        compiled(planish, source, artifact, *PACKAGE, "--target", target)
+        loaded = type(model)(str(artifact), backend="onnx")
+        found.append(difference(target, encoded(loaded, texts), wanted, None, tolerance))
+    return f"by the library: {', '.join(f'{value:.1e}' for value in found)}"
+
+
+def refused(planish: Path, source: Path, scratch: Path) -> str:
+    """Of a model that the library runs without a graph: compiling it for the library is an error that says why."""
+    try:
+        compiled(planish, source, scratch / f"{source.name}-refused", *PACKAGE)
+    except Mismatch as error:
+        if STATIC in str(error):
+            return f"refused for the library: {STATIC}"
+        raise
+    raise Mismatch("it is not refused for the library")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("planish", type=Path)
@@ -142,27 +185,39 @@ def main() -> int:
         nonlocal failed
         try:
             print(f"{name:24} {seen()}", flush=True)
-        except (Mismatch, OSError, RuntimeError) as mismatch:
+        # Whatever the library raises is a failure of this case, not the end of the others.
+        except Exception as error:
             failed += 1
-            print(f"{name:24} FAILED: {mismatch}", flush=True)
+            print(f"{name:24} FAILED: {type(error).__name__}: {error}", flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         for name, make in random_models(scratch / "base").items():
             model = make()
             model.save(str(scratch / name))
-            line(name, lambda: check(arguments.planish, scratch / name, model, texts, scratch, arguments.tolerance))
+            case = (arguments.planish, scratch / name, model, texts, scratch, arguments.tolerance)
+            own = (lambda: refused(*case[:2], scratch)) if name == "static" else lambda: by_library(*case)
+            line(name, lambda: f"{check(*case)}; {own()}")
+
+        def alone(name: str, model: torch.nn.Module) -> None:
+            model.save(str(scratch / name))
+            line(name, lambda: by_library(arguments.planish, scratch / name, model, texts, scratch, arguments.tolerance))
+
+        alone("reranker", CrossEncoder(base(scratch / "base/scores", BertForSequenceClassification)))
+        if hasattr(sentence_transformers, "MultiVectorEncoder"):
+            alone("late-interaction", of_tokens(str(scratch / "base/plain")))
         minilm = SentenceTransformer(str(arguments.minilm))
         line("MiniLM", lambda: check(arguments.planish, arguments.minilm, minilm, lines, scratch, arguments.tolerance))
 
-        def backend() -> str:
-            loaded = SentenceTransformer(str(scratch / f"{arguments.minilm.name}-ort"), backend="onnx")
-            wanted = minilm.encode(lines, show_progress_bar=False)
-            found = difference("encode", loaded.encode(lines, show_progress_bar=False), wanted, None, arguments.tolerance)
-            return f"{len(lines)} texts, largest difference {found:.1e}"
+        def backend(tolerance: float, *more: str) -> str:
+            artifact = compiled(arguments.planish, arguments.minilm, scratch / f"minilm{''.join(more)}", *PACKAGE, *more)
+            loaded = SentenceTransformer(str(artifact), backend="onnx")
+            wanted, got = (model.encode(lines, show_progress_bar=False) for model in (minilm, loaded))
+            return f"{len(lines)} texts, largest difference {difference('encode', got, wanted, None, tolerance):.1e}"
 
-        line("MiniLM, backend onnx", backend)
-    print(f"{failed} failed")
+        line("MiniLM, backend onnx", lambda: backend(arguments.tolerance))
+        line("MiniLM, 8 bits", lambda: backend(EIGHT_BITS, "--int8"))
+    print(f"sentence-transformers {sentence_transformers.__version__}: {failed} failed")
     return int(failed > 0)
 
 

@@ -73,7 +73,7 @@ fn the_configuration_of_a_decoder() {
     assert_eq!(document(&out.join("planish.json"))["runtime_package"], "optimum");
 }
 
-/// The library takes any names of states. Where no layer has a recurrence it wants to know the layers with convolutions.
+/// States have the names that the library's builder gives them. Where no layer has a recurrence it wants to know the layers with convolutions.
 #[test]
 fn states_have_names_too() {
     let folder = scratch();
@@ -84,16 +84,16 @@ fn states_have_names_too() {
     };
     let found = decoder("qwen3-5");
     let (inputs, outputs) = (&found["inputs"], &found["outputs"]);
-    assert_eq!(inputs["past_conv_names"], "past_conv.%d");
-    assert_eq!(inputs["past_recurrent_names"], "past_recurrent.%d");
+    assert_eq!(inputs["past_conv_names"], "past.%d.conv");
+    assert_eq!(inputs["past_recurrent_names"], "past.%d.recurrent");
     assert_eq!(inputs["past_key_names"], "past_key_values.%d.key");
-    assert_eq!(outputs["present_recurrent_names"], "present_recurrent.%d");
+    assert_eq!(outputs["present_recurrent_names"], "present.%d.recurrent");
     assert_eq!((found.get("layer_types"), &found["num_hidden_layers"]), (None, &json!(2)));
     let found = decoder("lfm2");
     assert_eq!(found["layer_types"], json!(["conv", "full_attention", "conv"]));
     assert_eq!(found["inputs"].get("past_recurrent_names"), None);
     let found = decoder("mamba");
-    assert_eq!(found["inputs"]["past_recurrent_names"], "past_ssm.%d");
+    assert_eq!(found["inputs"]["past_recurrent_names"], "past.%d.recurrent");
     assert_eq!((found["inputs"].get("past_key_names"), &found["num_key_value_heads"]), (None, &json!(1)));
 }
 

@@ -96,6 +96,7 @@ mod random_graphs;
 mod running;
 mod seeing;
 mod sentence;
+mod sentence_packages;
 mod signals;
 mod small_int8;
 mod sounds;

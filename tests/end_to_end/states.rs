@@ -1,9 +1,10 @@
 //! Decoders with states of a fixed size: what is generated from states is what the transformers library finds by whole texts.
 
+use std::fs;
 use std::path::Path;
 
 use crate::generate::{artifact, generate, ids, list, stored};
-use crate::support::golden;
+use crate::support::{golden, planish_compile, scratch};
 
 /// The goldens with such states.
 const NAMES: [&str; 13] = [
@@ -54,6 +55,32 @@ fn steps_go_on_from_states() {
             assert_eq!(both[0], expected, "{name} for {target}, beside another");
             let of_shorter = following(&out, &[shorter], expected.len(), &[]).remove(0);
             assert_eq!(both[1], of_shorter, "{name} for {target}, after padding");
+        }
+    }
+}
+
+/// Each library has its own names of states, and commands find states by what they are.
+#[test]
+fn states_have_the_names_of_the_library() {
+    let of_js = ["past_conv.0", "past_recurrent.0", "past_ssm.0"];
+    let of_genai = ["past.0.conv", "past.0.recurrent", "past.0.recurrent"];
+    for (name, has) in [("lfm2", &[0][..]), ("qwen3-5", &[0, 1]), ("falcon-h1", &[0, 2]), ("mamba2", &[0, 2])] {
+        let (prompt, greedy) = (stored(name, "in.prompt"), stored(name, "out.greedy"));
+        for (package, expected) in [("optimum", of_js), ("transformers-js", of_js), ("genai", of_genai)] {
+            let folder = scratch();
+            let out = folder.path().join("out");
+            planish_compile(&golden(name), &out, &["--package", package, "--verify"]).exits(0, &[]);
+            let manifest: serde_json::Value =
+                serde_json::from_slice(&fs::read(out.join("planish.json")).unwrap()).unwrap();
+            let part = &manifest["parts"][0];
+            let named = |side: &str, name: &str| part[side].as_array().unwrap().iter().any(|port| port["name"] == name);
+            for at in has {
+                assert!(named("inputs", expected[*at]), "{name} for {package}: {}", expected[*at]);
+                let present = expected[*at].replacen("past", "present", 1);
+                assert!(named("outputs", &present), "{name} for {package}: {present}");
+            }
+            let found = following(&out, &[&prompt], greedy.len() - prompt.len(), &[]);
+            assert_eq!(found[0], greedy[prompt.len()..], "{name} for {package}");
         }
     }
 }

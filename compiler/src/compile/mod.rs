@@ -97,19 +97,16 @@ pub fn lower(
     stop_after: Option<usize>,
     observer: &dyn Observer,
 ) -> Result<Lowered> {
-    let source = model.load(LoadOptions {
+    let source = model.load(options.package.load_options(LoadOptions {
         task: options.task,
         pooling: options.pooling,
         latent_cache: options.recipe.as_ref().and_then(|recipe| recipe.latent_cache),
         image_size: options.recipe.as_ref().and_then(|recipe| recipe.image_size),
         towers: options.recipe.as_ref().and_then(|recipe| recipe.towers),
         preprocessing: options.recipe.as_ref().and_then(|recipe| recipe.preprocessing),
-        pictures: None,
-        steps: None,
-        sounds: None,
-        encoder_gives_keys: options.package == RuntimePackage::Genai,
         strict: options.strict,
-    })?;
+        ..LoadOptions::default()
+    }))?;
     source.warnings.iter().for_each(|w| observer.warning(w));
     check::model(&source, options, observer)?;
     let block_inputs = options.block_inputs.unwrap_or_else(|| match options.quantize_weights {

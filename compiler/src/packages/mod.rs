@@ -1,7 +1,9 @@
 //! The configuration files of the libraries and servers that load artifacts.
 
 mod genai;
+mod sentence;
 mod speech;
+mod text_embeddings;
 mod transformers_js;
 mod triton;
 
@@ -25,6 +27,9 @@ pub(crate) fn check(package: RuntimePackage, model: &Loaded, backend: &Backend) 
     match (package, model.task) {
         (RuntimePackage::Optimum | RuntimePackage::TransformersJs | RuntimePackage::Triton, _)
         | (RuntimePackage::Genai, Some(Task::TextGeneration)) => Ok(()),
+        (RuntimePackage::SentenceTransformers | RuntimePackage::TextEmbeddingsInference, _) => {
+            sentence::check(package, model)
+        }
         (RuntimePackage::Genai, task) => match speech::parts(model) {
             Some(parts) => speech::check(parts),
             None => bail!(
@@ -41,7 +46,11 @@ pub(crate) fn check(package: RuntimePackage, model: &Loaded, backend: &Backend) 
 /// The warnings for users of the library.
 pub(crate) fn warnings(package: RuntimePackage, model: &Loaded, last_logits: bool) -> Vec<String> {
     match package {
-        RuntimePackage::Optimum | RuntimePackage::TransformersJs | RuntimePackage::Triton => Vec::new(),
+        RuntimePackage::Optimum
+        | RuntimePackage::TransformersJs
+        | RuntimePackage::SentenceTransformers
+        | RuntimePackage::TextEmbeddingsInference
+        | RuntimePackage::Triton => Vec::new(),
         RuntimePackage::Genai => genai::warnings(model, last_logits),
     }
 }
@@ -52,7 +61,11 @@ pub(crate) fn warnings(package: RuntimePackage, model: &Loaded, last_logits: boo
 /// When it does not take one of them.
 pub(crate) fn check_parts(package: RuntimePackage, parts: &[PartManifest], backend: &Backend) -> Result<()> {
     match package {
-        RuntimePackage::Optimum | RuntimePackage::TransformersJs | RuntimePackage::Genai => Ok(()),
+        RuntimePackage::Optimum
+        | RuntimePackage::TransformersJs
+        | RuntimePackage::SentenceTransformers
+        | RuntimePackage::Genai => Ok(()),
+        RuntimePackage::TextEmbeddingsInference => text_embeddings::check_parts(parts),
         RuntimePackage::Triton => triton::check(parts, backend),
     }
 }
@@ -77,6 +90,16 @@ pub(crate) fn configure(
             artifact.manifest.companions.extend(name);
             Ok(None)
         }
+        RuntimePackage::SentenceTransformers => {
+            sentence::check_folder(artifact)?;
+            Ok(None)
+        }
+        RuntimePackage::TextEmbeddingsInference => {
+            let (mut names, warning) = text_embeddings::write(artifact)?;
+            names.retain(|name| !artifact.manifest.companions.contains(name));
+            artifact.manifest.companions.extend(names);
+            Ok(warning)
+        }
         RuntimePackage::Genai => {
             let (names, warning) = genai::write(model, scored, &artifact.manifest, &artifact.folder)?;
             artifact.manifest.companions.extend(names);
@@ -96,7 +119,11 @@ pub(crate) fn configure(
 /// When a file cannot be written.
 pub(crate) fn configure_profiles(artifact: &Artifact, profiles: &Profiles) -> Result<Option<String>> {
     match artifact.manifest.runtime_package {
-        RuntimePackage::Optimum | RuntimePackage::TransformersJs | RuntimePackage::Genai => Ok(None),
+        RuntimePackage::Optimum
+        | RuntimePackage::TransformersJs
+        | RuntimePackage::SentenceTransformers
+        | RuntimePackage::TextEmbeddingsInference
+        | RuntimePackage::Genai => Ok(None),
         RuntimePackage::Triton => {
             triton::write(artifact, Some(profiles))?;
             Ok(triton::smaller_batch(&artifact.manifest.parts, profiles))

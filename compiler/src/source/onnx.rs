@@ -147,6 +147,7 @@ impl OnnxModel {
             if let Some(described) = self.described(name) {
                 graph.interface = described.interface();
             }
+            names::name_entries(&mut graph, options.cache_names);
             parts.push(Part { name, graph, id_ranges });
         }
         // Of an encoder-decoder, the logits are those of the decoders.

@@ -16,8 +16,9 @@ const LEAST_SQUARE: f64 = 1e-24;
 /// The `eps` of `torch.nn.LayerNorm`.
 const LAYER_NORM_EPS: f64 = 1e-5;
 
-/// Adds modules after what a graph gives, and makes what they give its outputs.
-pub(super) fn build(b: &mut Builder<'_>, modules: &[Module]) -> Result<(), ModelError> {
+/// Adds modules after what a graph gives, and makes what they give its outputs. Where vectors or scores of tokens are of no use to
+/// others than the library, they are outputs with `gives_inputs` only.
+pub(super) fn build(b: &mut Builder<'_>, modules: &[Module], gives_inputs: bool) -> Result<(), ModelError> {
     let (outputs, roles) = (b.graph.take_outputs(), std::mem::take(&mut b.graph.interface.outputs));
     let is_of_tokens =
         |output: &&Output| matches!(roles.get(&output.name), Some(OutputRole::HiddenStates | OutputRole::Logits));
@@ -37,19 +38,17 @@ pub(super) fn build(b: &mut Builder<'_>, modules: &[Module]) -> Result<(), Model
     if !is_sparse && !is_m3 {
         b.give(names::TOKENS, features.tokens);
     }
-    let Some(sentence) = features.sentence else {
-        return match is_m3 {
-            true => Err(b.tensors.of_module("", "no module gives the vector of a text".to_owned())),
-            false => Ok(()),
-        };
-    };
-    b.give(names::SENTENCE, sentence);
+    match features.sentence {
+        Some(sentence) => b.give(names::SENTENCE, sentence),
+        None if is_m3 => return Err(b.tensors.of_module("", "no module gives the vector of a text".to_owned())),
+        None => {}
+    }
     if is_m3 {
         m3::build(b, &features)?;
     }
-    if !is_sparse {
-        // For the libraries that pool by themselves.
-        b.give(names::HIDDEN, model);
+    // For the libraries that pool by themselves.
+    if gives_inputs || (!is_sparse && features.sentence.is_some()) {
+        b.give(if is_sparse { names::LOGITS } else { names::HIDDEN }, model);
     }
     Ok(())
 }

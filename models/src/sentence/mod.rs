@@ -97,9 +97,9 @@ impl Modules {
         }
     }
 
-    /// Adds them to a graph, whose outputs become those of the modules.
-    pub(crate) fn build(&self, b: &mut Builder<'_>) -> Result<(), ModelError> {
-        build::build(b, &self.list)
+    /// Adds them to a graph, whose outputs become those of the modules, always with what the model gives where `gives_inputs`.
+    pub(crate) fn build(&self, b: &mut Builder<'_>, gives_inputs: bool) -> Result<(), ModelError> {
+        build::build(b, &self.list, gives_inputs)
     }
 }
 

@@ -201,9 +201,7 @@ pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Option<Listed>, ModelError
     };
     let kind_of_model = settings.get("model_type").and_then(Value::as_str);
     let is_of_tokens = matches!(kind_of_model, Some("ColBERT" | "MultiVectorEncoder"));
-    let is_sparse = rest.iter().any(|entry| entry.class == "SpladePooling");
     let mut warnings = Vec::new();
-    warnings.extend(check_model(checkpoint.folder(), is_sparse)?);
     for entry in rest {
         let file = Configuration::read(root, &entry.path)?;
         if let Some(kind) = module(root, entry, &file, is_of_tokens, &mut warnings)? {
@@ -223,6 +221,8 @@ pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Option<Listed>, ModelError
     if list.is_empty() {
         return Ok(None);
     }
+    let is_sparse = rest.iter().any(|entry| entry.class == "SpladePooling");
+    warnings.extend(check_model(checkpoint.folder(), is_sparse)?);
     if let Some(size) = settings.get("truncate_dim").filter(|size| !is_off(size)) {
         let size =
             size.as_u64().and_then(|size| usize::try_from(size).ok()).filter(|size| (1..=MAX_SIZE).contains(size));

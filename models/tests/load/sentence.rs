@@ -10,7 +10,7 @@ use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Draft, LENIENT, Stored, assert_says, load_path, task};
+use crate::support::{Draft, LENIENT, STRICT, Stored, assert_says, load_path, task};
 
 /// The features of a token of the golden, and of what a projection makes of them.
 pub(crate) const WIDTH: usize = 48;
@@ -182,6 +182,9 @@ fn vectors_are_projected_normalized_and_cut() {
     assert_eq!(given.keys().collect::<Vec<_>>(), ["token_embeddings"]);
     let hidden = outputs(&load_path(folder.path(), task(Task::FeatureExtraction)).unwrap());
     let hidden = &hidden["last_hidden_state"];
+    // The library projects by itself what a graph for it gives besides.
+    let for_modules = outputs(&load_path(folder.path(), FOR_MODULES).unwrap());
+    assert_eq!((&for_modules["last_hidden_state"], for_modules.len()), (hidden, 2));
     let wanted = hidden.chunks_exact(WIDTH).flat_map(|token| {
         let weight = ramp(PROJECTED * WIDTH);
         let vector: Vec<f32> =
@@ -190,6 +193,22 @@ fn vectors_are_projected_normalized_and_cut() {
     });
     close(&given["token_embeddings"], &wanted.collect::<Vec<f32>>());
     assert_eq!(late, given);
+}
+
+/// For the sentence-transformers library, whose modules take what the model gives.
+const FOR_MODULES: LoadOptions = LoadOptions { gives_inputs_of_modules: true, ..LENIENT };
+
+/// What the library saves of a reranker lists a model alone, and says that it gives logits.
+#[test]
+fn a_reranker_is_a_model_without_modules() {
+    let folder = Draft::of("bert-classify").write();
+    let list = json!([{"idx": 0, "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}]);
+    fs::write(folder.path().join("modules.json"), list.to_string()).unwrap();
+    let output = json!({"modality_config": {"text": {"method": "forward", "method_output_name": "logits"}}});
+    fs::write(folder.path().join("sentence_bert_config.json"), output.to_string()).unwrap();
+    let loaded = load_path(folder.path(), STRICT).unwrap();
+    assert_eq!(loaded.task, Some(Task::TextClassification));
+    assert_eq!(outputs(&loaded).keys().collect::<Vec<_>>(), ["logits"]);
 }
 
 #[test]
@@ -208,6 +227,8 @@ fn splade_gives_a_score_for_each_word() {
         fs::write(folder.path().join("modules.json"), list.to_string()).unwrap();
         let given = outputs(&load_path(folder.path(), LENIENT).unwrap());
         assert_eq!(given.keys().collect::<Vec<_>>(), ["sentence_embedding"]);
+        let for_modules = outputs(&load_path(folder.path(), FOR_MODULES).unwrap());
+        assert_eq!((&for_modules["logits"], for_modules.len()), (&logits["logits"], 2));
         let log = |x: f32| if activation == "relu" { x.max(0.0).ln_1p() } else { x.max(0.0).ln_1p().ln_1p() };
         let one = |(row, word): (usize, usize)| {
             let real = (0..4).filter(|&at| MASK[row][at] == 1);

@@ -15,6 +15,8 @@ use tempfile::TempDir;
 pub(crate) const LENIENT: LoadOptions = LoadOptions {
     task: None,
     encoder_gives_keys: false,
+    gives_inputs_of_modules: false,
+    cache_names: &[],
     strict: false,
     pooling: None,
     latent_cache: None,
