@@ -41,6 +41,7 @@ OPTIMUM := .deps/compat-optimum
 SENTENCE := .deps/compat-sentence
 FASTEMBED := .deps/compat-fastembed
 ONNX_GENAI := .deps/compat-onnx-genai
+TRITON := .deps/compat-triton
 EXPORTERS := .deps/compat-exporters
 QUANTIZATION := .deps/bench-quant
 TENSORRT := .deps/compat-tensorrt
@@ -242,7 +243,7 @@ demo: deps build ## compile the trained MiniLM for ONNX Runtime, verify it, buil
 
 # What users load artifacts with, in Python (3.11 or newer): each library's own reader and its pinned versions.
 .PHONY: compat
-compat: compat-onnx compat-onnx-1.31 compat-genai compat-onnx-genai compat-optimum compat-sentence compat-fastembed compat-transformers-js compat-states compat-tensorrt ## hold compiled models against stored outputs by all that follow
+compat: compat-onnx compat-onnx-1.31 compat-genai compat-onnx-genai compat-optimum compat-sentence compat-fastembed compat-transformers-js compat-states compat-triton compat-tensorrt ## hold compiled models against stored outputs by all that follow
 
 .PHONY: compat-onnx
 compat-onnx: deps build $(COMPAT)/.installed ## ... by the Python packages of ONNX and ONNX Runtime
@@ -298,6 +299,10 @@ $(TRANSFORMERS_JS)/.installed:
 	rm -rf $(TRANSFORMERS_JS) && mkdir -p $(TRANSFORMERS_JS) && echo '{"private": true}' > $(TRANSFORMERS_JS)/package.json
 	npm install --prefix $(TRANSFORMERS_JS) --ignore-scripts --no-audit --no-fund --silent --save-exact @huggingface/transformers@4.3.1
 	touch $@
+
+.PHONY: compat-triton
+compat-triton: deps build $(TRITON)/.installed ## ... by the protocol of Triton Inference Server: its configurations, and a tokenizer before MiniLM
+	$(TRITON)/bin/python tests/compat/check_triton.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt $(addprefix fixtures/goldens/,bert gpt2 t5 vit)
 
 .PHONY: compat-tensorrt
 compat-tensorrt: deps build $(TENSORRT)/.installed ## ... by NVIDIA's Python bindings of TensorRT-RTX, which build the same engines
@@ -401,6 +406,7 @@ $(OPTIMUM)/.installed: tests/compat/requirements-optimum.txt
 $(SENTENCE)/.installed: tests/compat/requirements-sentence.txt
 $(FASTEMBED)/.installed: tests/compat/requirements-fastembed.txt
 $(ONNX_GENAI)/.installed: tests/compat/requirements-onnx-genai.txt
+$(TRITON)/.installed: tests/compat/requirements-triton.txt
 $(TENSORRT)/.installed: tests/compat/requirements-tensorrt.txt
 $(EXPORTERS)/.installed: tests/compat/requirements-exporters.txt
 $(QUANTIZATION)/.installed: tools/quantization/requirements.txt

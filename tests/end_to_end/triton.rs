@@ -200,6 +200,48 @@ fn a_graph_of_a_fixed_shape_has_no_batch() {
     assert_eq!(config["input"][0]["dims"], json!([1, 7]));
 }
 
+/// With the tokenizer there are a model that reads texts and an ensemble of both, which tests/compat holds against the server's protocol.
+#[test]
+fn a_tokenizer_comes_before_the_model() {
+    let folder = scratch();
+    let (model, out) = (folder.path().join("model"), folder.path().join("out"));
+    fs::create_dir_all(model.join("1_Pooling")).unwrap();
+    for name in
+        ["config.json", "model.safetensors", "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"]
+    {
+        fs::copy(golden("bert-sentence").join(name), model.join(name)).unwrap();
+    }
+    let more = [&PACKAGE[..], &["--recipe", "tokenizer=true"]].concat();
+    planish_compile(&model, &out, &more).exits(1, &["there is no tokenizer.json beside the model"]);
+    fs::copy(repository().join("fixtures/speech/tokenizer.json"), model.join("tokenizer.json")).unwrap();
+    planish_compile(&model, &out, &more).exits(0, &[]);
+    let expected = ["model", "model-text", "model-tokenizer"];
+    assert_eq!(names(&out).iter().filter(|name| name.starts_with("model")).collect::<Vec<_>>(), expected);
+    assert_eq!(names(&out.join("model-tokenizer/1")), ["model.py", "tokenizer.json"]);
+    let config = |name: &str| fs::read_to_string(out.join(name).join("config.pbtxt")).unwrap();
+    let text = config("model-tokenizer");
+    for part in
+        ["backend: \"python\"", "key: \"max_length\"\n  value { string_value: \"32\" }", "string_value: \"mask\""]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let text = config("model-text");
+    let outputs = text.split("ensemble_scheduling").next().unwrap();
+    assert!(text.starts_with("platform: \"ensemble\"\nmax_batch_size: 32\n"), "{text}");
+    assert!(outputs.contains("sentence_embedding") && !outputs.contains("token_embeddings"), "{outputs}");
+    // The folders are planish's own, and commands find the model among them.
+    planish(["verify".as_ref(), out.as_os_str()]).exits(0, &[]);
+    planish_compile(&model, &out, &PACKAGE).exits(0, &[]);
+    assert!(!out.join("model-text").exists());
+
+    let refused = |name: &str, more: &[&str], code: i32, parts: &[&str]| {
+        let all = [&["--recipe", "tokenizer=true"], more].concat();
+        planish_compile(&golden(name), &folder.path().join("refused"), &all).exits(code, parts);
+    };
+    refused("bert", &[], 2, &["`tokenizer` of the recipe", "add --package triton"]);
+    refused("t5", &PACKAGE, 1, &["for models of one graph, and this one has 3"]);
+}
+
 #[test]
 fn types_that_the_server_does_not_take_are_refused() {
     let folder = scratch();

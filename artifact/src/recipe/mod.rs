@@ -104,6 +104,9 @@ pub struct Recipe {
     /// Where pictures and recordings are processed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preprocessing: Option<Preprocessing>,
+    /// Whether a model repository of Triton has the tokenizer too, and an ensemble that takes texts.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tokenizer: bool,
     /// The logits that the graph gives.
     #[serde(skip_serializing_if = "Vec::is_empty", with = "text::list")]
     pub logits: Vec<LogitsChoice>,

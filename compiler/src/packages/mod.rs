@@ -6,6 +6,7 @@ mod speech;
 mod text_embeddings;
 mod transformers_js;
 mod triton;
+mod triton_text;
 
 use anyhow::{Result, bail};
 use planish_artifact::Artifact;

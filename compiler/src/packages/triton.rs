@@ -11,20 +11,21 @@ use planish_artifact::value::ValueInfo;
 use planish_artifact::{Artifact, files};
 use planish_ir::{DType, Dim, Symbol};
 
+use super::triton_text;
 use crate::engine::{Profiles, usual_batch};
 
 /// The name of the file.
-const CONFIG: &str = "config.pbtxt";
+pub(super) const CONFIG: &str = "config.pbtxt";
 
 /// The backend of Triton that runs a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Runner {
+pub(super) enum Runner {
     OnnxRuntime,
     TensorRt,
 }
 
 impl Runner {
-    fn of(backend: &Backend) -> Self {
+    pub(super) fn of(backend: &Backend) -> Self {
         if backend.engines.is_some() { Self::TensorRt } else { Self::OnnxRuntime }
     }
 
@@ -73,10 +74,11 @@ pub(crate) fn check(parts: &[PartManifest], backend: &Backend) -> Result<()> {
     Ok(())
 }
 
-/// Writes the file of each part into an artifact; returns the names of the files.
+/// Writes the file of each part into an artifact, and where the recipe asks for it the models that read texts; returns the names
+/// of the files.
 ///
 /// # Errors
-/// When the server does not take an input or an output, or a file cannot be written.
+/// When the server does not take an input or an output, a tokenizer does not give an input, or a file cannot be written.
 pub(crate) fn write(artifact: &Artifact, profiles: Option<&Profiles>) -> Result<Vec<String>> {
     let Artifact { folder, manifest, backend, .. } = artifact;
     let mut names = Vec::new();
@@ -93,12 +95,15 @@ pub(crate) fn write(artifact: &Artifact, profiles: Option<&Profiles>) -> Result<
         files::write_within(&folder.join(&name), text.as_bytes())?;
         names.push(name);
     }
+    if manifest.recipe.as_ref().is_some_and(|recipe| recipe.tokenizer) {
+        names.extend(triton_text::write(artifact, profiles)?);
+    }
     Ok(names)
 }
 
 /// The largest batch that the server makes of requests: the largest one that every profile takes, or the usual one where
 /// the model has no limit. 0 where the part has no batch.
-fn largest_batch(part: &PartManifest, parts: &[PartManifest], profiles: Option<&Profiles>) -> i64 {
+pub(super) fn largest_batch(part: &PartManifest, parts: &[PartManifest], profiles: Option<&Profiles>) -> i64 {
     if batch(part).is_none() {
         return 0;
     }
@@ -165,7 +170,7 @@ fn document(part: &PartManifest, backend: &Backend, model: &str, largest: i64, p
 }
 
 /// An entry of the list of inputs or outputs.
-fn tensor(value: &ValueInfo, runner: Runner, is_batched: bool) -> Result<String> {
+pub(super) fn tensor(value: &ValueInfo, runner: Runner, is_batched: bool) -> Result<String> {
     let (backend, _) = runner.names();
     let Some(dtype) = value.dtype() else {
         bail!("Triton takes tensors of known ranks only, and `{}` is of the type {}", value.name, value.ty);
@@ -207,7 +212,7 @@ fn values(part: &PartManifest) -> impl Iterator<Item = &ValueInfo> {
 }
 
 /// A string of the text format.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {
         match character {

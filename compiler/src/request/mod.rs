@@ -125,6 +125,11 @@ impl Request {
         if self.opset.is_some() && backend.emitter.format() == Format::GRAPH {
             return refuse(format!("--opset is for ONNX files, and target {} has none", backend.target));
         }
+        if self.recipe.tokenizer && self.package != RuntimePackage::Triton {
+            return refuse(
+                "`tokenizer` of the recipe is for model repositories of Triton; add --package triton, or leave it out",
+            );
+        }
         match self.package.refuses(backend) {
             Some(reason) => refuse(reason),
             None => Ok(()),
