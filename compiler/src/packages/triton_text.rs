@@ -48,9 +48,13 @@ pub(super) fn write(artifact: &Artifact, profiles: Option<&Profiles>) -> Result<
     })?;
     let settings = SentenceSettings::read(folder)?;
     let longest = settings.max_length.into_iter().chain(manifest.max_sequence_length).min();
+    let longest = longest.context(
+        "--recipe tokenizer=true: the model has no longest text; set `model_max_length` in tokenizer_config.json",
+    )?;
     let mut parameters = vec![
-        ("max_length".to_owned(), longest.context("--recipe tokenizer=true: the model has no longest text; set `model_max_length` in tokenizer_config.json")?.to_string()),
+        ("max_length".to_owned(), longest.to_string()),
         ("truncation_side".to_owned(), if settings.cuts_left { "left" } else { "right" }.to_owned()),
+        ("lower_case".to_owned(), settings.lower_case.to_string()),
         ("pad_token_id".to_owned(), manifest.pad_token_id.unwrap_or(0).to_string()),
     ];
     for input in &part.inputs {

@@ -22,12 +22,13 @@ class TritonPythonModel:
         side = settings["truncation_side"]
         self.tokenizer.enable_truncation(int(settings["max_length"]), direction=side)
         self.tokenizer.enable_padding(pad_id=int(settings["pad_token_id"]))
+        self.read = str.lower if settings["lower_case"] == "true" else str
 
     def execute(self, requests):
         return [self.respond(request) for request in requests]
 
     def respond(self, request):
         texts = pb_utils.get_input_tensor_by_name(request, "TEXT").as_numpy()
-        rows = self.tokenizer.encode_batch([text.decode("utf-8") for text in texts.reshape(-1)])
+        rows = self.tokenizer.encode_batch([self.read(text.decode("utf-8")) for text in texts.reshape(-1)])
         tensor = lambda name, given: pb_utils.Tensor(name, np.array([getattr(row, given) for row in rows], np.int64))
         return pb_utils.InferenceResponse([tensor(*output) for output in self.outputs.items()])
