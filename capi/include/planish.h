@@ -1,8 +1,8 @@
 /*
  * planish: compiles transformer checkpoints and ONNX graphs into verified artifacts, and runs them.
  *
- * Link with -lplanish_c. Texts are UTF-8 and end in a zero byte. A function that returns planish_code never throws and never ends the
- * process: where it returns another code than PLANISH_CODE_DONE, planish_error() says what failed, where, and what to do.
+ * Link with -lplanish_c. Texts are UTF-8 and end in a zero byte. A function that returns planish_code never throws: where it returns
+ * another code than PLANISH_CODE_DONE, planish_error() says what failed, where, and what to do.
  *
  * All functions may be called from any thread at the same time, but for those that release something: planish_close and
  * planish_free_results take what no other call uses.
@@ -218,7 +218,7 @@ planish_code planish_verify(const char *folder);
 /**
  * Loads the artifact in `folder` into memory and sets `*model`, which planish_close releases; to NULL if that fails.
  *
- * The library of ONNX Runtime is the one that PLANISH_ORT_LIB names, or that of the active Python environment or of the system.
+ * The library of ONNX Runtime is the one that PLANISH_ORT_LIB names, or else the one that the command `planish` finds here.
  * `threads` work on one operator; 0 leaves the number to the runtime. The model has one thread of planish beside them, which runs
  * it: calls of planish_run for one model take turns, and those for several models run at the same time.
  *

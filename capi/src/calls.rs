@@ -82,7 +82,7 @@ pub unsafe extern "C" fn planish_verify(folder: *const c_char) -> Code {
 
 /// Loads the artifact in `folder` into memory and sets `*model`, which planish_close releases; to NULL if that fails.
 ///
-/// The library of ONNX Runtime is the one that PLANISH_ORT_LIB names, or that of the active Python environment or of the system.
+/// The library of ONNX Runtime is the one that PLANISH_ORT_LIB names, or else the one that the command `planish` finds here.
 /// `threads` work on one operator; 0 leaves the number to the runtime. The model has one thread of planish beside them, which runs
 /// it: calls of planish_run for one model take turns, and those for several models run at the same time.
 ///
