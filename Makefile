@@ -22,10 +22,12 @@ export PLANISH_ORT_LIB ?=
 # ONNX Runtime keeps nothing in the home of who runs the tests.
 export ORT_DISABLE_TELEMETRY ?= 1
 
-# Without TensorRT neither its library nor libclang is needed.
+# Without TensorRT neither its library nor libclang is needed. The default features are without it.
 ifeq ($(TRT),no)
-override CARGO_FLAGS += --no-default-features
 DEPS_FLAGS := --without tensorrt
+FEATURES :=
+else
+FEATURES := --features tensorrt-rtx
 endif
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -69,13 +71,13 @@ deps: ## fetch the pinned ONNX Runtime, TensorRT-RTX, libclang and MiniLM into .
 
 .PHONY: build
 build: deps ## build the release binary
-	cargo build --release $(CARGO_FLAGS)
+	cargo build --release $(CARGO_FLAGS) $(FEATURES)
 
 # The part of the version that programs in C are linked with: it changes when they have to be built again.
 SONAME := libplanish_c.so.0
 COMMA := ,
 # Of the release profile, or of the one that packages have.
-C_LIBRARY = cargo rustc -p planish-c --lib --profile $(1) --crate-type $(2) $(CARGO_FLAGS) -- -C link-arg=-Wl,-soname,$(SONAME)
+C_LIBRARY = cargo rustc -p planish-c --lib --profile $(1) --crate-type $(2) $(CARGO_FLAGS) $(FEATURES) -- -C link-arg=-Wl,-soname,$(SONAME)
 
 .PHONY: capi
 capi: deps ## build the library for C: target/release/libplanish_c.so and .a; the header is capi/include/planish.h (docs/library.md)
@@ -96,7 +98,7 @@ UNPUBLISHED := testing bench-models bench-nodes conformance cuda-compile random-
 .PHONY: package
 package: ## pack each crate as for crates.io, and build it from its archive, without TensorRT; the archives are in target/packaging/package
 	CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR=$(abspath $(TARGET_DIR))/packaging cargo package --workspace $(UNPUBLISHED:%=--exclude planish-%) \
-	  --allow-dirty --no-default-features --features parquet
+	  --allow-dirty $(CARGO_FLAGS)
 
 CARGO_DEB := .deps/cargo-deb/bin/cargo-deb
 $(CARGO_DEB):
@@ -108,7 +110,7 @@ DEB_PROFILE ?= dist
 
 .PHONY: deb
 deb: deps $(CARGO_DEB) ## build the Debian package into target/debian: program, pages, completions, library for C
-	cargo build --profile $(DEB_PROFILE) $(CARGO_FLAGS)
+	cargo build --profile $(DEB_PROFILE) $(CARGO_FLAGS) $(FEATURES)
 	$(call C_LIBRARY,$(DEB_PROFILE),cdylib)
 	rm -rf $(DEB_TREE) $(TARGET_DIR)/debian
 	python3 tools/pages.py $(TARGET_DIR)/$(DEB_PROFILE)/planish $(DEB_TREE)
@@ -147,8 +149,8 @@ test: export PLANISH_SKIPPED_TESTS := $(SKIPPED_TESTS)
 test: deps ## run all tests, and list those that cannot run on this machine
 	@rm -f $(SKIPPED_TESTS)
 	@if cargo nextest --version >/dev/null 2>&1; \
-	then cargo nextest run --workspace $(CARGO_FLAGS) && { $(OLD_HEADERS); } && cargo test --workspace --doc $(CARGO_FLAGS); \
-	else cargo test --workspace $(CARGO_FLAGS); fi
+	then cargo nextest run --workspace $(CARGO_FLAGS) $(FEATURES) && { $(OLD_HEADERS); } && cargo test --workspace --doc $(CARGO_FLAGS) $(FEATURES); \
+	else cargo test --workspace $(CARGO_FLAGS) $(FEATURES); fi
 	@touch $(SKIPPED_TESTS); echo "$$(wc -l < $(SKIPPED_TESTS)) skipped on this machine"; sort $(SKIPPED_TESTS)
 
 # The library is NVIDIA's lean runtime, which loads engines; PyPI has no wheel of the whole of TensorRT that make deps could pin.
@@ -161,7 +163,7 @@ test-tensorrt: ## test the binding of TensorRT (the product for data centers) in
 .PHONY: test-ort-1.31
 test-ort-1.31: ## run goldens and graphs on ONNX Runtime 1.31.1, the release before the pinned one (needs cargo-nextest)
 	@python3 tools/deps.py $(DEPS_FLAGS) --with onnxruntime-1.31
-	PLANISH_ORT_LIB=$(abspath .deps/onnxruntime-1.31) cargo nextest run -p planish --test end_to_end $(CARGO_FLAGS) \
+	PLANISH_ORT_LIB=$(abspath .deps/onnxruntime-1.31) cargo nextest run -p planish --test end_to_end $(CARGO_FLAGS) $(FEATURES) \
 	  -E 'test(/^(goldens|graphs|half_graphs|block_graphs|quantization|quantized_graphs|weight_only|passing_through|running)::/)'
 
 .PHONY: fmt
@@ -170,11 +172,11 @@ fmt: ## check the formatting
 
 .PHONY: clippy
 clippy: deps ## lint, warnings denied
-	cargo clippy --workspace --all-targets $(CARGO_FLAGS) -- -D warnings
+	cargo clippy --workspace --all-targets $(CARGO_FLAGS) $(FEATURES) -- -D warnings
 
 .PHONY: doc
 doc: deps ## build the documentation, warnings denied
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps $(CARGO_FLAGS)
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps $(CARGO_FLAGS) $(FEATURES)
 
 .PHONY: test-tools
 test-tools: ## test the scripts in tools/
@@ -183,7 +185,7 @@ test-tools: ## test the scripts in tools/
 # The test of the same name in tests/end_to_end writes the example. Screenshots are in $(TARGET_DIR)/report-screenshots.
 .PHONY: test-report
 test-report: deps ## open the report of an example in Chromium (Debian: apt install chromium): plots, errors, phones, light and dark
-	cargo test -p planish --test end_to_end $(CARGO_FLAGS) -- --exact bench_report::the_report_of_an_example_is_written
+	cargo test -p planish --test end_to_end $(CARGO_FLAGS) $(FEATURES) -- --exact bench_report::the_report_of_an_example_is_written
 	python3 tools/check_report.py $(TARGET_DIR)/report-example.html $(TARGET_DIR)/report-screenshots
 
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
@@ -196,13 +198,13 @@ test-report-if-possible:
 CUDA_ARCH ?=
 .PHONY: cuda-compile
 cuda-compile: deps ## compile the CUDA kernels for sm_80, 86, 89, 90, 100 and 120, and print their registers, shared memory and spills
-	cargo build $(CARGO_FLAGS) --workspace --bin planish-cuda-compile
+	cargo build $(CARGO_FLAGS) $(FEATURES) --workspace --bin planish-cuda-compile
 	$(TARGET_DIR)/debug/planish-cuda-compile $(if $(CUDA_ARCH),--arch $(CUDA_ARCH))
 
 # The kernels are compiled as C++ with gcc's AddressSanitizer, whose library has to be there first.
 .PHONY: test-cuda-asan
 test-cuda-asan: deps ## run the CUDA kernels on the processor with AddressSanitizer, in both orders of threads
-	cargo test --workspace --lib --no-run $(CARGO_FLAGS)
+	cargo test --workspace --lib --no-run $(CARGO_FLAGS) $(FEATURES)
 	set -e; for order in "" reverse 7; do \
 	  PLANISH_EMULATOR_ORDER=$$order PLANISH_EMULATOR_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -O1 -g" \
 	  LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
@@ -212,7 +214,7 @@ test-cuda-asan: deps ## run the CUDA kernels on the processor with AddressSaniti
 # Both modes of the emulator on all cases. Buffers have allocations of their own in the second one.
 .PHONY: emulator-check
 emulator-check: deps ## search the CUDA kernels for races and for accesses after the ends of buffers, on the processor
-	cargo test --workspace --lib --no-run $(CARGO_FLAGS)
+	cargo test --workspace --lib --no-run $(CARGO_FLAGS) $(FEATURES)
 	set -e; tests=$$(ls -t $(abspath $(TARGET_DIR))/debug/deps/planish_runtimes-* | grep -v '\.d$$' | head -1); \
 	start=$$(date +%s); PLANISH_EMULATOR_RACES=1 $$tests cuda::tests; \
 	echo "== races: $$(($$(date +%s) - start)) s"; start=$$(date +%s); \
@@ -597,20 +599,20 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS (needs nightly Rust and cargo-fuz
 
 .PHONY: mutations
 mutations: deps ## compile and verify CASES random changes of the graphs in fixtures/
-	cargo run --release $(CARGO_FLAGS) -p planish-random-graphs --bin mutations -- fixtures/onnx fixtures/graphs --cases $(CASES)
+	cargo run --release $(CARGO_FLAGS) $(FEATURES) -p planish-random-graphs --bin mutations -- fixtures/onnx fixtures/graphs --cases $(CASES)
 
 # GRAPHS=--patterns has mostly patterns that are raised, and what nearly is one; GRAPHS="--keep DIR" keeps what is found.
 GRAPHS ?=
 
 .PHONY: random-graphs
 random-graphs: deps ## grow and compile CASES random graphs, and compare them with ONNX Runtime without optimization
-	cargo run --release $(CARGO_FLAGS) -p planish-random-graphs --bin random-graphs -- --cases $(CASES) $(GRAPHS)
+	cargo run --release $(CARGO_FLAGS) $(FEATURES) -p planish-random-graphs --bin random-graphs -- --cases $(CASES) $(GRAPHS)
 
 # What the tests have built is used again.
 RANDOM_GRAPHS ?= 300
 .PHONY: test-random-graphs
 test-random-graphs: deps ## the same of RANDOM_GRAPHS graphs [300]
-	cargo build $(CARGO_FLAGS) --workspace --bin random-graphs
+	cargo build $(CARGO_FLAGS) $(FEATURES) --workspace --bin random-graphs
 	$(TARGET_DIR)/debug/random-graphs --cases $(RANDOM_GRAPHS)
 
 .PHONY: clean

@@ -139,7 +139,7 @@ impl RuntimePackage {
             return Some(format!(
                 "--package triton: Triton's backend tensorrt loads engines of TensorRT, and this planish builds engines \
                  of {PRODUCT} for target {}; choose --target ort-cuda, or a planish that was built with \
-                 --no-default-features --features tensorrt",
+                 --features tensorrt",
                 backend.target
             ));
         }

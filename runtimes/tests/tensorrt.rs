@@ -107,7 +107,7 @@ fn an_engine_is_built_and_its_header_says_for_what() {
     assert_eq!(
         on(90),
         "the engine was built for sm89 and the GPU is A GPU (sm90); TensorRT-RTX has no engines for sm90; this GPU needs \
-         TensorRT, and a planish that is built for it (cargo build --release --no-default-features --features tensorrt); \
+         TensorRT, and a planish that is built for it (cargo build --release --features tensorrt); \
          targets `cuda` and `ort-cuda` run on it"
     );
 }

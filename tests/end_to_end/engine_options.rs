@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{Done, golden, names, planish, planish_compile, scratch, skipped, text};
+use crate::support::{Done, golden, names, planish, planish_compile, scratch, text};
 
 /// A golden compiled for TensorRT.
 fn compiled(name: &str, out: &Path, more: &[&str]) -> Done {
@@ -90,6 +90,7 @@ mod built {
     use planish_runtimes::tensorrt::devices;
 
     use super::*;
+    use crate::support::skipped;
 
     #[test]
     fn options_that_cannot_be_are_refused_first() {

@@ -34,7 +34,8 @@ pub fn built_without() -> Unavailable {
         runtime: RUNTIME,
         reason: "this planish was built without TensorRT".to_owned(),
         looked: Vec::new(),
-        remedy: "build one with it: cargo build --release --features tensorrt-rtx".to_owned(),
+        remedy: "build one with it in a clone of planish: make deps && cargo install --path . --features tensorrt-rtx"
+            .to_owned(),
     }
 }
 
@@ -77,5 +78,22 @@ impl Runtime for TensorRt {
 
     fn profiler(&self) -> Result<&dyn Profiler, &'static str> {
         Err(OTHER_PROFILER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_says_what_to_type() {
+        let NoBuilder(unavailable) = builder(None).unwrap_err();
+        assert_eq!(
+            unavailable.to_string(),
+            "the runtime `trt` is unavailable: this planish was built without TensorRT\n  build one with it in a clone of planish: make deps \
+             && cargo install --path . --features tensorrt-rtx"
+        );
+        let error = TensorRt::new(None).check().unwrap_err();
+        assert_eq!(error, unavailable);
     }
 }

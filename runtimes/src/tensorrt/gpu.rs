@@ -49,7 +49,7 @@ pub fn unsupported(device: &Device) -> Option<Unavailable> {
 
 /// What to do with a GPU that TensorRT-RTX does not support.
 pub(super) const INSTEAD: &str = "this GPU needs TensorRT, and a planish that is built for it (cargo build --release \
-    --no-default-features --features tensorrt); targets `cuda` and `ort-cuda` run on it";
+    --features tensorrt); targets `cuda` and `ort-cuda` run on it";
 
 #[cfg(all(test, not(feature = "tensorrt")))]
 mod tests {

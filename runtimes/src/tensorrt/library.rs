@@ -204,7 +204,7 @@ fn fits(version: Version) -> Result<(), String> {
         let (is, feature) = if enterprise { ("TensorRT", "tensorrt") } else { ("TensorRT-RTX", "tensorrt-rtx") };
         return Err(format!(
             "it is {is} {version}, and this planish was built for {PRODUCT}; build one for it: cargo build --release \
-             --no-default-features --features {feature}"
+             --features {feature}"
         ));
     }
     match version.major == major && version.minor >= minor {
