@@ -66,7 +66,8 @@ pub fn merge(first: Bytes, next: Bytes, switch: &str, outside: OutsideWeights<'_
     let inputs = inputs(&off, &on, switch)?;
     off.initializer.iter_mut().chain(&mut on.initializer).try_for_each(|weight| take_in(weight, &mut *outside))?;
     let taken: HashSet<String> = inputs.iter().map(|input| input.name.clone()).collect();
-    let (weights, renamed) = weights(std::mem::take(&mut off.initializer), std::mem::take(&mut on.initializer), &taken);
+    let (mut weights, renamed) =
+        weights(std::mem::take(&mut off.initializer), std::mem::take(&mut on.initializer), &taken);
     let outputs = off.output.clone();
     let missing: Vec<&ValueInfoProto> =
         outputs.iter().filter(|output| on.output.iter().all(|other| other.name != output.name)).collect();
@@ -80,10 +81,15 @@ pub fn merge(first: Bytes, next: Bytes, switch: &str, outside: OutsideWeights<'_
         ..AttributeProto::default()
     };
     let branches = [("then_branch", on, NEXT, renamed), ("else_branch", off, FIRST, HashMap::new())];
-    let branches = branches.map(|(name, mut graph, prefix, names)| {
+    let branches = branches.map(|(name, mut graph, prefix, mut names)| {
+        graph.initializer = own_blocks(&graph, &weights, prefix, &mut names);
         put_names(&mut graph, prefix, names);
-        attribute(name, graph)
+        (name, graph)
     });
+    let mut read = HashSet::new();
+    branches.iter().for_each(|(_, graph)| names_read(graph, &mut read));
+    weights.retain(|weight| read.contains(&weight.name));
+    let branches = branches.map(|(name, graph)| attribute(name, graph));
     let choice = NodeProto {
         input: vec![switch.to_owned()],
         output: outputs.iter().map(|output| output.name.clone()).collect(),
@@ -178,6 +184,37 @@ fn weights(
         all.push(weight);
     }
     (all, renamed)
+}
+
+/// The weights of blocks that a branch has for itself, and their names there: ONNX Runtime 1.32 makes a MatMulNBits of a
+/// DequantizeLinear of blocks in a branch only where its operands are in the branch too, and fails where they are outside.
+fn own_blocks(
+    graph: &GraphProto,
+    weights: &[TensorProto],
+    prefix: &str,
+    names: &mut HashMap<String, String>,
+) -> Vec<TensorProto> {
+    let of_blocks = |node: &&NodeProto| {
+        node.op_type == "DequantizeLinear" && node.attribute.iter().any(|attribute| attribute.name == "block_size")
+    };
+    let operands: BTreeSet<&String> = graph.node.iter().filter(of_blocks).flat_map(|node| &node.input).collect();
+    let known: HashMap<&String, &TensorProto> = weights.iter().map(|weight| (&weight.name, weight)).collect();
+    let mut own = Vec::new();
+    for name in operands {
+        let Some(weight) = known.get(names.get(name).unwrap_or(name)) else { continue };
+        let there = format!("{prefix}{name}");
+        own.push(TensorProto { name: there.clone(), ..TensorProto::clone(weight) });
+        names.insert(name.clone(), there);
+    }
+    own
+}
+
+/// Adds the names that nodes of a graph read, and those that are its outputs.
+fn names_read(graph: &GraphProto, read: &mut HashSet<String>) {
+    read.extend(graph.node.iter().flat_map(|node| &node.input).cloned());
+    read.extend(graph.output.iter().map(|output| output.name.clone()));
+    let inner = graph.node.iter().flat_map(|node| &node.attribute).filter_map(|attribute| attribute.g.as_ref());
+    inner.for_each(|graph| names_read(graph, read));
 }
 
 /// Puts the elements of a weight that are in another file into the graph.

@@ -142,3 +142,32 @@ fn what_cannot_be_one_graph_is_refused() {
         merge(vec![1].into(), vec![1].into(), "s", &mut no_file).unwrap_err().to_string().contains("no ONNX model")
     );
 }
+
+#[test]
+fn each_branch_has_its_own_blocks() {
+    let decoder = |extra: &str| {
+        let blocks = node("b = DequantizeLinear(codes, scales)", vec![int("axis", 1), int("block_size", 2)]);
+        let nodes = vec![blocks, node("y = Mul(x, b)", vec![]), node(extra, vec![])];
+        let mut graph =
+            graph(vec![f32("x", "1, 2")], vec![weight("scales", &[0.5]), weight("w", &[1.0, 2.0])], nodes, &[]);
+        graph.initializer.push(TensorProto {
+            name: "codes".to_owned(),
+            data_type: DataType::Int8.into(),
+            dims: vec![1, 2],
+            raw_data: vec![1, 2].into(),
+            ..TensorProto::default()
+        });
+        GraphProto { output: vec![f32("z", "1, 2")], ..graph }
+    };
+    let [first, next] = ["z = Add(y, w)", "z = Sub(y, w)"].map(|last| bytes(decoder(last)));
+    let graph = ModelProto::decode(&merge(first, next, "s", &mut no_file).unwrap()[..]).unwrap().graph.unwrap();
+    let names = |weights: &[TensorProto]| weights.iter().map(|weight| weight.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&graph.initializer), ["w"]);
+    for (attribute, prefix) in graph.node[0].attribute.iter().zip(["with_past", "without_past"]) {
+        let branch = attribute.g.as_ref().unwrap();
+        let own = ["codes", "scales"].map(|name| format!("{prefix}/{name}"));
+        assert_eq!(names(&branch.initializer), own);
+        assert_eq!(branch.node[0].input, own);
+        assert_eq!(branch.node[2].input[1], "w");
+    }
+}
