@@ -245,7 +245,7 @@ demo: deps build ## compile the trained MiniLM for ONNX Runtime, verify it, buil
 
 # What users load artifacts with, in Python (3.11 or newer): each library's own reader and its pinned versions.
 .PHONY: compat
-compat: compat-onnx compat-onnx-1.31 compat-genai compat-onnx-genai compat-optimum compat-sentence compat-fastembed compat-transformers-js compat-states compat-triton compat-tensorrt ## hold compiled models against stored outputs by all that follow
+compat: compat-onnx compat-onnx-1.31 compat-genai compat-onnx-genai compat-optimum compat-sentence compat-fastembed compat-transformers-js compat-browser compat-states compat-triton compat-tensorrt ## hold compiled models against stored outputs by all that follow
 
 .PHONY: compat-onnx
 compat-onnx: deps build $(COMPAT)/.installed ## ... by the Python packages of ONNX and ONNX Runtime
@@ -281,13 +281,24 @@ compat-fastembed: deps build $(FASTEMBED)/.installed ## ... by fastembed's custo
 	HF_HUB_OFFLINE=1 $(FASTEMBED)/bin/python tests/compat/check_fastembed.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt
 
 .PHONY: compat-transformers-js
-compat-transformers-js: deps build $(TRANSFORMERS_JS)/.installed ## ... by Transformers.js in Node: its pipeline for embeddings, and its classes of LLaVA and SmolVLM
+compat-transformers-js: web-models ## ... by Transformers.js in Node: its pipelines with each variant, and its classes of LLaVA and SmolVLM
 	$(PLANISH) compile $(MINILM) -o $(TRANSFORMERS_JS)/minilm --target onnx --force
 	$(PLANISH) embed $(TRANSFORMERS_JS)/minilm --data fixtures/data/sentences.txt -o $(TRANSFORMERS_JS)/vectors.jsonl
 	node tests/compat/check_transformers_js.mjs $(TRANSFORMERS_JS) $(TRANSFORMERS_JS)/minilm fixtures/data/sentences.txt $(TRANSFORMERS_JS)/vectors.jsonl
 	$(PLANISH) compile fixtures/seeing/llava -o $(TRANSFORMERS_JS)/llava --target onnx --force
 	$(PLANISH) compile fixtures/seeing/smolvlm -o $(TRANSFORMERS_JS)/smolvlm --target onnx --force
 	node tests/compat/check_transformers_js_seeing.mjs $(TRANSFORMERS_JS) $(TRANSFORMERS_JS)/llava=fixtures/seeing/llava $(TRANSFORMERS_JS)/smolvlm=fixtures/seeing/smolvlm
+	node tests/compat/web/node.mjs $(TRANSFORMERS_JS) $(TRANSFORMERS_JS)/web
+
+.PHONY: compat-browser
+compat-browser: web-models ## ... by Transformers.js in headless Chromium, with onnxruntime-web (Debian: apt install chromium)
+	python3 tests/compat/web/browser.py $(TRANSFORMERS_JS) $(TRANSFORMERS_JS)/web $(TARGET_DIR)/browser-screenshots
+
+# What both load: artifacts of all variants, and what planish makes with them.
+.PHONY: web-models
+web-models: deps build $(TRANSFORMERS_JS)/.installed
+	rm -rf $(TRANSFORMERS_JS)/web && mkdir -p $(TRANSFORMERS_JS)/web
+	python3 tests/compat/web/prepare.py $(PLANISH) $(MINILM) fixtures/goldens fixtures/data/sentences.txt $(TRANSFORMERS_JS)/web
 
 # What Transformers.js has names of states for; Qwen3.5 is in the library with images only.
 STATES = $(addprefix fixtures/goldens/,lfm2 lfm2-moe qwen3-next falcon-h1 granitemoehybrid nemotron-h)
@@ -541,8 +552,8 @@ DECODING_FLAGS ?=
 .PHONY: bench-decoding
 bench-decoding: build $(WEIGHTS)/.installed .bench/llama-1.1b/model.safetensors ## steps and first tokens of Llama 1.1B INT4 next to onnxruntime-genai: equal threads, 0 to 2 busy processes; 12 minutes (installs PyTorch)
 	@mkdir -p $(DECODING)
-	$(PLANISH) compile .bench/llama-1.1b -o $(DECODING)/default --force --int4 --cache in-place
-	$(PLANISH) compile .bench/llama-1.1b -o $(DECODING)/equal-bits --force --int4 --cache in-place --keep @head=int4 --keep @table=float
+	$(PLANISH) compile .bench/llama-1.1b -o $(DECODING)/default --force --int4 --recipe cache=in-place
+	$(PLANISH) compile .bench/llama-1.1b -o $(DECODING)/equal-bits --force --int4 --recipe cache=in-place --keep @head=int4 --keep @table=float
 	test -f $(DECODING)/genai/genai_config.json || { mkdir -p $(DECODING)/source && \
 	  ln -sf $(abspath .bench/llama-1.1b)/* $(abspath $(LANGUAGE_MODEL))/tokenizer* $(DECODING)/source && \
 	  HF_HUB_OFFLINE=1 $(WEIGHTS)/bin/python -m onnxruntime_genai.models.builder -i $(DECODING)/source -o $(DECODING)/genai \
@@ -559,8 +570,8 @@ bench-sizes: build deps $(QUANTIZATION)/.installed $(patsubst %,%/model.safetens
 
 .PHONY: bench-cache
 bench-cache: build .bench/gpt2/model.safetensors $(COMPAT)/.installed ## a step of GPT-2 by the length of its cache, appended to in place next to a copy
-	$(PLANISH) compile .bench/gpt2 -o .bench/gpt2-copy --cache copy
-	$(PLANISH) compile .bench/gpt2 -o .bench/gpt2-in-place --cache in-place
+	$(PLANISH) compile .bench/gpt2 -o .bench/gpt2-copy --recipe cache=copy
+	$(PLANISH) compile .bench/gpt2 -o .bench/gpt2-in-place --recipe cache=in-place
 	$(COMPAT)/bin/python tools/bench_cache.py .bench/gpt2-copy/model.onnx .bench/gpt2-in-place/model.onnx \
 	  --cells 1x16,1x128,1x512,1x960,4x512,8x128,8x960
 
