@@ -3,7 +3,7 @@
 
     tools/bench_cache.py COPY.onnx IN_PLACE.onnx [--cells 1x16,1x128,1x960] [--rounds 25] [--threads 2] [--most 1.10]
 
-Both graphs are of one model, by `planish compile --cache copy` and `--cache in-place`. A cell is rows x tokens in the
+Both graphs are of one model, by `planish compile --recipe cache=copy` and `--recipe cache=in-place`. A cell is rows x tokens in the
 cache; one more token of each row is read. Inputs and outputs are bound. The graph that appends in place has one buffer for
 the past and the result, with room for 64 tokens more than the longest cell. The copy runs twice: its second column is the
 control. The sessions and the cells take turns, so that a slow moment of the machine hits all of them; a figure is the median of the rounds in

@@ -182,7 +182,7 @@ class Bench:
         checkpoint = self.args.decoder
         header("INT4, blocks of 32", "seconds", "peak MB", "MB")
         folders = {name: self.scratch / folder for name, folder in (("planish", "ours"), (LIKE_PEER, "same"), (PEER, "theirs"))}
-        command = [self.args.planish, "compile", checkpoint, "--int4", "--cache", "in-place", "-o"]
+        command = [self.args.planish, "compile", checkpoint, "--int4", "--recipe", "cache=in-place", "-o"]
         costs = {
             "planish": run([*command, folders["planish"]]),
             LIKE_PEER: run([*command, folders[LIKE_PEER], "--keep", "@head=int4", "--keep", "@table=float"]),

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::manifest::Manifest;
 use crate::package::RuntimePackage;
+use crate::variants::VariantName;
 
 /// The names of the files of a part, relative to the artifact's folder. The separator is `/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,11 +38,19 @@ impl RuntimePackage {
 impl Manifest {
     /// The layout of the part of this name.
     pub fn layout(&self, part: &str) -> PartLayout {
-        self.runtime_package.layout(&self.source.name, self.parts.len(), part)
+        let layout = self.runtime_package.layout(&self.source.name, self.parts.len(), part);
+        layout.of_variant(self.variant)
     }
 }
 
 impl PartLayout {
+    /// The layout of the part in a variant.
+    #[must_use]
+    pub fn of_variant(self, variant: Option<VariantName>) -> Self {
+        let suffix = variant.map_or("", VariantName::suffix);
+        Self { stem: self.stem + suffix, ..self }
+    }
+
     /// The folder of the files, relative to the artifact's.
     pub fn folder(&self) -> &Path {
         Path::new(&self.folder)
@@ -55,6 +64,11 @@ impl PartLayout {
     /// The name of a file of the part, relative to the artifact's folder.
     pub fn named(&self, file: &str) -> String {
         if self.folder.is_empty() { file.to_owned() } else { format!("{}/{file}", self.folder) }
+    }
+
+    /// The name of the part's graph as an ONNX file.
+    pub fn graph(&self) -> String {
+        self.named(&format!("{}.onnx", self.stem))
     }
 
     /// The name of the engine.
@@ -108,6 +122,8 @@ mod tests {
             (sentence.named("model.onnx"), sentence.described("x")),
             (js.named("model.onnx"), js.described("x"))
         );
+        assert_eq!(js.clone().of_variant(Some(VariantName::Q8)).stem(), "model_quantized");
+        assert_eq!(js.of_variant(None).stem(), "model");
         let plain = RuntimePackage::Optimum.layout("t5", 3, "encoder_model");
         assert_eq!((plain.stem(), plain.engine().as_str()), ("encoder_model", "encoder_model.engine"));
         assert!(plain.holds("encoder_model.onnx") && !plain.holds("t5/1/model.onnx"));

@@ -22,6 +22,7 @@ pub mod split;
 mod text;
 pub mod units;
 pub mod value;
+pub mod variants;
 pub mod verification;
 
 pub use roles::interface_of;
@@ -209,6 +210,19 @@ impl Artifact {
         Ok(session)
     }
 
+    /// Loads the graph of both decoders, in an artifact that has one.
+    ///
+    /// # Errors
+    /// When the file is missing or not as long as it was, or the runtime does not load it.
+    pub fn load_merged(&self, runtime: &dyn Runtime, options: SessionOptions) -> Result<Option<Box<dyn Session>>> {
+        let Some(name) = &self.manifest.merged else { return Ok(None) };
+        let recorded = self.manifest.files.iter().find(|file| file.name == *name);
+        let file = whole(&self.folder, recorded.with_context(|| format!("{MANIFEST} has no size of {name}"))?)?;
+        let session = runtime.load(Model::file(Format::ONNX, &file), options)?;
+        self.check_unchanged()?;
+        Ok(Some(session))
+    }
+
     /// Checks that no other artifact took the place of this one since its manifest was read: what was loaded might be of the
     /// other.
     fn check_unchanged(&self) -> Result<()> {
@@ -309,7 +323,8 @@ impl Manifest {
 
     /// The names of all files of the artifact.
     pub fn file_names(&self) -> impl Iterator<Item = &str> {
-        let model = self.files.iter().map(|file| file.name.as_str());
+        let variants = self.variants.iter().flat_map(|variant| &variant.files);
+        let model = self.files.iter().chain(variants).map(|file| file.name.as_str());
         let taken_over = self.linked.iter().chain(&self.companions).map(String::as_str);
         model.chain(taken_over).chain([MANIFEST])
     }

@@ -23,6 +23,7 @@ use crate::package::RuntimePackage;
 use crate::precision::PrecisionName;
 use crate::split::Split;
 use crate::value::ValueInfo;
+use crate::variants::{VariantManifest, VariantName};
 use crate::verification::{LogitsForm, Report};
 use crate::{MANIFEST, text};
 use planish_passes::quantize::{Plan, WeightPlan};
@@ -35,6 +36,9 @@ const SCHEMA: u32 = 5;
 /// The oldest version that is read. In version 2 all sizes are strings; versions 2 and 3 do not say which files contain a part;
 /// versions before 5 do not say what parts, inputs, outputs and symbols are.
 const OLDEST: u32 = 2;
+
+/// The input of a graph of both decoders that chooses between them: whether there is a cache.
+pub const SWITCH: &str = "use_cache_branch";
 
 /// The manifest of an artifact.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -82,6 +86,9 @@ pub struct Manifest {
     /// The library that the artifact is laid out for.
     #[serde(default)]
     pub runtime_package: RuntimePackage,
+    /// The variant that `files` and `parts` are of; absent in an artifact that was not asked for variants.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub variant: Option<VariantName>,
     /// The files that make up the model, each ONNX graph before its data.
     pub files: Vec<File>,
     /// Weight files of the source that the model points into.
@@ -93,6 +100,10 @@ pub struct Manifest {
     pub parameters: u64,
     /// The graphs, in the order in which a program runs them.
     pub parts: Vec<PartManifest>,
+    /// The file with the graph of both decoders of an encoder-decoder, for libraries that run it in the place of both; absent where
+    /// there is none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub merged: Option<String>,
     /// The id that pads short sequences, where the configuration has one.
     pub pad_token_id: Option<i64>,
     /// The longest sequence, in tokens; absent where the model takes none or has no limit.
@@ -114,6 +125,9 @@ pub struct Manifest {
     /// How close it is to the source on data; absent where it was not evaluated when it was compiled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub evaluation: Option<Evaluation>,
+    /// The variants beside its own; empty where it has one form.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub variants: Vec<VariantManifest>,
 }
 
 /// The data that the activations were measured on.

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{BACKENDS, Backend, Device};
 
+/// The newest opset of graphs for browsers.
+const WEB_OPSET: u32 = 23;
+
 /// The library that an artifact is laid out for. The graphs are the same for all, but for names that a library has of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -122,6 +125,23 @@ impl RuntimePackage {
             // Its backend of ONNX Runtime computes on processors only.
             Self::TextEmbeddingsInference => backend.engines.is_none() && backend.device != Some(Device::Gpu),
         }
+    }
+
+    /// Whether it looks up rows of a table whose blocks have a scale each (`GatherBlockQuantized`): onnxruntime-web has no kernel for
+    /// that on processors.
+    pub fn looks_up_blocks(self) -> bool {
+        self != Self::TransformersJs
+    }
+
+    /// Why the package has no graph of an opset.
+    pub fn refuses_opset(self, opset: u32) -> Option<String> {
+        (self == Self::TransformersJs && opset > WEB_OPSET).then(|| {
+            format!(
+                "--package {} writes opset {WEB_OPSET} or older, which pages with older versions of onnxruntime-web run too, and not \
+                 opset {opset}; give --opset {WEB_OPSET}",
+                self.option()
+            )
+        })
     }
 
     /// Why the library loads no artifact of a target.

@@ -10,7 +10,7 @@ use planish_artifact::recipe::{
     Smoothing, TABLE, refuse,
 };
 use planish_passes::quantize::{Bits, Settings, Smooth, WeightMethod, WeightSettings};
-use planish_passes::{BlockInputs, ExpertsForm, HalfPrecision, Logits, Padding, QuantizedForm, Target};
+use planish_passes::{BlockInputs, CacheForm, ExpertsForm, HalfPrecision, Logits, Padding, QuantizedForm, Target};
 
 use crate::calibrate::{CalibrateOptions, is_table};
 use crate::quantize::{QuantizeOptions, Rounding, WeightOptions, read_plans};
@@ -30,6 +30,8 @@ pub struct Resolved {
     pub padding: Padding,
     /// What mixtures of experts are lowered to.
     pub experts: Option<ExpertsForm>,
+    /// How a decoder appends to its cache, where the recipe says.
+    pub cache: Option<CacheForm>,
 }
 
 /// The data that a model is calibrated on.
@@ -75,6 +77,7 @@ impl Resolver<'_> {
             block_inputs: self.block_inputs(target)?,
             padding: self.padding(target)?,
             experts: self.experts.map(|name| name.form_for(target)).transpose()?,
+            cache: self.cache.map(|name| name.form_for(target)).transpose()?,
         })
     }
 

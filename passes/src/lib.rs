@@ -238,7 +238,7 @@ pub enum PassError {
     },
     /// Attention that cannot append to its cache in place; all of them are listed.
     #[error(
-        "the cache cannot be appended to in place: {} of the graph's attentions cannot be ONNX Runtime's GroupQueryAttention; use --cache copy:{}",
+        "the cache cannot be appended to in place: {} of the graph's attentions cannot be ONNX Runtime's GroupQueryAttention; use --recipe cache=copy:{}",
         .operators.len(), .operators.concat()
     )]
     Cache {

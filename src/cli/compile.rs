@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
@@ -10,23 +10,25 @@ use planish_artifact::backend::{Backend, RuntimeSettings};
 use planish_artifact::manifest::HubSource;
 use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::Recipe;
+use planish_artifact::variants::VariantName;
 use planish_check::evaluate::EvaluateOptions;
 use planish_check::gate::{Asked, Gate};
 use planish_check::verify::VerifyOptions;
 use planish_compiler::calibrate::CalibrationObserver;
-use planish_compiler::compile::{LoweredPart, compile, lower};
+use planish_compiler::compile::{Compiled, LoweredPart, compile, lower};
 use planish_compiler::request::{self, Prepared, Request, RequestObserver, prepare};
 use planish_compiler::source::SourceModel;
 use planish_data::{DataOptions, OptionNames};
 use planish_models::{Pooling, Task};
 use planish_onnx::{OPSETS, Placement};
-use planish_passes::{CacheForm, PASSES};
+use planish_passes::PASSES;
 
 use super::console::Console;
 use super::engine::{self, EngineArguments};
 use super::gate::{GateArguments, Judging, refuse};
 use super::heartbeat::Heartbeat;
 use super::recipe::RecipeArguments;
+use super::variants::{self, Form, forms};
 use super::written::{Shown, finish};
 use super::{
     LibraryArguments, Usage, backend, calibrate, hub, import::ImportArguments, note, print, quantization, warn,
@@ -64,10 +66,6 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
     opset: Option<u32>,
-    /// How a decoder of target ort appends to its cache: copy, or in-place, after the past, where an input of the cache and its output
-    /// share a buffer [default: copy; for package genai in-place]
-    #[arg(long, value_name = "FORM")]
-    cache: Option<Cache>,
     /// Whether weights are copied into the artifact, or linked: the checkpoint's files, on the same filesystem, which ONNX
     /// Runtime loads and the Python package onnx does not
     #[arg(long, default_value = "copy", value_name = "HOW")]
@@ -75,6 +73,10 @@ pub(super) struct Arguments {
     /// The library or server that loads the artifact
     #[arg(long, default_value = "optimum", value_name = "NAME")]
     package: RuntimePackage,
+    /// Several forms in one artifact, for package transformers-js: fp32, fp16, q8 (as --int8), q4 (as --int4) and q4f16. Other commands
+    /// take the first
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    variants: Vec<VariantName>,
     /// Lower every operator to plain arithmetic, as a baseline for comparisons
     #[arg(long)]
     no_fusion: bool,
@@ -150,12 +152,6 @@ impl FromStr for Debug {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Cache {
-    Copy,
-    InPlace,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
 enum Weights {
     Copy,
     Link,
@@ -184,52 +180,30 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     if let Some(threads) = arguments.threads {
         rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global()?;
     }
-    let (settings, threads) = (arguments.runtime.settings(), arguments.threads.unwrap_or(0).into());
-    let (calibrate, field) = (arguments.data.calibrate.as_deref(), arguments.data.field.as_deref());
-    let options = EvaluateOptions { threads, settings: settings.clone(), ..EvaluateOptions::default() };
-    let gate = asked.gate(&recipe, calibrate, field, options, &Judging)?;
+    let is_linked = matches!(arguments.weights, Weights::Link);
+    variants::check(&arguments.variants, arguments.package, is_linked)?;
+    let settings = arguments.runtime.settings();
     let engine = EngineArguments::of(&recipe.engine)?;
-    let request = request(&arguments, recipe, &engine, &settings, gate.as_ref(), stop_after.is_none())?;
-    let (recipe, backend) = (&request.recipe, request.backend);
-    let Prepared { source, options, folders } = prepare(&request, &Preparing)?;
-    let console = Console::new(print_after);
-    let context = || format!("cannot compile {}", arguments.model.display());
-    if stop_after.is_some() {
-        let lowered = lower(&source, &options, stop_after, &console).with_context(context)?;
-        console.note_missing_pass();
-        let text = |part: &LoweredPart| {
-            let passes: String = part.stages.iter().map(|stage| format!("// {}\n", stage.pass)).collect();
-            format!("{passes}{}\n", part.graph)
+    let computes_halves = !request::backend(&recipe)?.target.computes_in_float32;
+    let calibrate = arguments.data.calibrate.clone();
+    let mut made: Option<Made> = None;
+    for form in forms(&arguments.variants, recipe, calibrate, asked, computes_halves)? {
+        let variant = form.variant;
+        let new = arguments.make(form, &engine, &settings, (print_after.clone(), stop_after), start);
+        let new = match variant {
+            Some(variant) => new.with_context(|| format!("variant {variant}"))?,
+            None => new?,
         };
-        return print(&lowered.parts.iter().map(text).collect::<String>());
+        match (&mut made, new) {
+            (_, None) => return Ok(()),
+            (Some(Made { compiled, written }), Some(new)) => {
+                compiled.take_in(new.compiled)?;
+                *written = new.written;
+            }
+            (made, new) => *made = new,
+        }
     }
-    let mut compiled = compile(&source, folders.first(), &options, &console).with_context(context)?;
-    console.note_missing_pass();
-    if let Some(gate) = &gate {
-        let (judged, refused) = gate.pass(compiled, &source, options, &Judging)?;
-        refuse(refused, &judged, arguments.json)?;
-        compiled = judged;
-    }
-    if arguments.explain.contains(&Explain::Quantization) {
-        quantization::explain(&compiled.artifact.manifest);
-    }
-    if let (Some(coverage), Some(precision)) = (compiled.coverage(), recipe.quantized())
-        && let Some(warning) = quantization::left(&coverage, precision.option())
-    {
-        warn(&warning);
-    }
-    folders.settle(&mut compiled, &source)?;
-    let written = start.elapsed();
-    let is_evaluated = gate.is_some();
-    let heartbeat = asked.verify.then(Heartbeat::of_pipe);
-    heartbeat.iter().for_each(|heartbeat| heartbeat.step("verifying"));
-    let verify = VerifyOptions { threads, settings: settings.clone(), ..VerifyOptions::default() };
-    let refused = asked.verify(&mut compiled, &source, &verify, is_evaluated, &mut note);
-    drop(heartbeat);
-    refuse(refused?, &compiled, arguments.json)?;
-    if backend.engines.is_some() && request.runs {
-        note("the ONNX graph was run, of which the engine is built; `planish verify` runs the engine on a GPU");
-    }
+    let Some(Made { mut compiled, written }) = made else { return Ok(()) };
     let Some(profiles) = compiled.profiles.take() else {
         return finish(compiled, &[], if arguments.json { Shown::Json } else { Shown::Summary }, written);
     };
@@ -237,17 +211,91 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     engine::finish(compiled, &profiles, &engine, &engine::FinishContext { settings: &settings, force, json, start })
 }
 
+/// A model that was compiled and judged.
+struct Made {
+    compiled: Compiled,
+    /// How long it took until all was written.
+    written: Duration,
+}
+
+impl Arguments {
+    /// Makes a form of the model; `None` where passes were to stop, and nothing is made. `passes` says after which one the graph is
+    /// printed, and after how many they stop.
+    fn make(
+        &self,
+        form: Form,
+        engine: &EngineArguments,
+        settings: &RuntimeSettings,
+        passes: (Option<String>, Option<usize>),
+        start: Instant,
+    ) -> Result<Option<Made>> {
+        let (print_after, stop_after) = passes;
+        let threads = self.threads.unwrap_or(0).into();
+        // Not each variant takes the data that the field is of.
+        let has_data = form.calibrate.is_some() || form.asked.evaluate.is_some() || self.data.calibrate.is_none();
+        let field = self.data.field.as_deref().filter(|_| has_data);
+        let options = EvaluateOptions { threads, settings: settings.clone(), ..EvaluateOptions::default() };
+        let Form { variant, recipe, calibrate, asked } = form;
+        let gate = asked.gate(&recipe, calibrate.as_deref(), field, options, &Judging)?;
+        let request = Request {
+            variant,
+            ..request(self, recipe, calibrate, engine, settings, gate.as_ref(), stop_after.is_none())?
+        };
+        let (recipe, backend) = (&request.recipe, request.backend);
+        let Prepared { source, options, folders } = prepare(&request, &Preparing)?;
+        let console = Console::new(print_after);
+        let context = || format!("cannot compile {}", self.model.display());
+        if stop_after.is_some() {
+            let lowered = lower(&source, &options, stop_after, &console).with_context(context)?;
+            console.note_missing_pass();
+            let text = |part: &LoweredPart| {
+                let passes: String = part.stages.iter().map(|stage| format!("// {}\n", stage.pass)).collect();
+                format!("{passes}{}\n", part.graph)
+            };
+            return print(&lowered.parts.iter().map(text).collect::<String>()).map(|()| None);
+        }
+        let mut compiled = compile(&source, folders.first(), &options, &console).with_context(context)?;
+        console.note_missing_pass();
+        if let Some(gate) = &gate {
+            let (judged, refused) = gate.pass(compiled, &source, options, &Judging)?;
+            refuse(refused, &judged, self.json)?;
+            compiled = judged;
+        }
+        if self.explain.contains(&Explain::Quantization) {
+            quantization::explain(&compiled.artifact.manifest);
+        }
+        if let (Some(coverage), Some(precision)) = (compiled.coverage(), recipe.quantized())
+            && let Some(warning) = quantization::left(&coverage, precision.option())
+        {
+            warn(&warning);
+        }
+        folders.settle(&mut compiled, &source)?;
+        let written = start.elapsed();
+        let is_evaluated = gate.is_some();
+        let heartbeat = asked.verify.then(Heartbeat::of_pipe);
+        heartbeat.iter().for_each(|heartbeat| heartbeat.step("verifying"));
+        let verify = VerifyOptions { threads, settings: settings.clone(), ..VerifyOptions::default() };
+        let refused = asked.verify(&mut compiled, &source, &verify, is_evaluated, &mut note);
+        drop(heartbeat);
+        refuse(refused?, &compiled, self.json)?;
+        if backend.engines.is_some() && request.runs {
+            note("the ONNX graph was run, of which the engine is built; `planish verify` runs the engine on a GPU");
+        }
+        Ok(Some(Made { compiled, written }))
+    }
+}
+
 /// What the arguments ask of a compilation.
 fn request(
     arguments: &Arguments,
     recipe: Recipe,
+    calibrate: Option<PathBuf>,
     engine: &EngineArguments,
     settings: &RuntimeSettings,
     gate: Option<&Gate>,
     writes: bool,
 ) -> Result<Request> {
     let backend = request::backend(&recipe)?;
-    let calibrate = arguments.data.calibrate.clone();
     let mut data =
         DataOptions { field: arguments.data.field.clone(), names: OptionNames::FIELD, ..DataOptions::default() };
     if let Some(gate) = gate {
@@ -270,15 +318,12 @@ fn request(
         pooling: arguments.pooling,
         adapters: arguments.adapter.clone(),
         opset: arguments.opset,
-        cache: arguments.cache.map(|cache| match cache {
-            Cache::Copy => CacheForm::Copy,
-            Cache::InPlace => CacheForm::InPlace,
-        }),
         placement: match arguments.weights {
             Weights::Copy => Placement::Copy,
             Weights::Link => Placement::Link,
         },
         package: arguments.package,
+        variant: None,
         fusion: !arguments.no_fusion,
         strict: arguments.debug.iter().any(|debug| matches!(debug, Debug::Strict)),
         force: arguments.force,
@@ -330,6 +375,7 @@ impl Arguments {
     /// The first given option that is of no use where nothing is written.
     fn beside_stop(&self, asked: &Asked) -> Option<&'static str> {
         let options = [
+            (!self.variants.is_empty(), "--variants"),
             (self.output.is_some(), "--output"),
             (matches!(self.weights, Weights::Link), "--weights"),
             (asked.verify, "--verify"),

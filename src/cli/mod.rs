@@ -50,6 +50,7 @@ mod threads;
 mod transcribe;
 mod transcribe_settings;
 mod typed;
+mod variants;
 mod verify;
 mod weights;
 mod written;

@@ -43,6 +43,7 @@ const REMOVED: &[Removed] = &[
             ("--apply-quantization-plan", "is now --recipe plan=FILE, of a planish.json"),
             ("--zero-points", "is now --recipe zero-points=true"),
             ("--accuracy-level", "is now --recipe accuracy-level=int8 or accuracy-level=float"),
+            ("--cache", "is now --recipe cache=copy or cache=in-place"),
             ("--image-size", "is --recipe image-size=HEIGHTxWIDTH"),
             ("--preprocessing", "is --recipe preprocessing=graph"),
             ("--pad-vocab", "is now --recipe pad-vocab=N"),

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use planish_artifact::Artifact;
 use planish_artifact::evaluation::Requirements;
+use planish_artifact::variants::VariantName;
 use planish_artifact::verification::Report;
 use planish_check::evaluate::{self, EvaluateOptions, evaluate_artifact};
 use planish_check::verify::{Verified, VerifyOptions, needs_data, verify_artifact};
 use planish_check::{VerificationFailed, usual_limits};
 use planish_data::{DataOptions, OptionNames, SAMPLES};
+use serde::Serialize;
 
 use super::evaluate::Console;
 use super::heartbeat::Heartbeat;
@@ -63,7 +65,7 @@ pub(super) struct Arguments {
     /// cuda-emulator and trt. The memory that a run writes is filled with bytes that are no numbers before it
     #[arg(long)]
     replay: bool,
-    /// Print the report as JSON; with --data the figures of that on a second line
+    /// Print the report as JSON, that of each variant on a line of its own; with --data the figures of that on the last line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -85,10 +87,20 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let heartbeat = Heartbeat::of_pipe();
     heartbeat.step("verifying");
     let verified = verify_artifact(&artifact, arguments.reference.as_slice(), &options, &mut note);
-    drop(heartbeat);
     let named = match verified {
         Ok(Verified { source, report }) => {
             print_report(&report, &source, arguments.json)?;
+            for (variant, artifact) in artifact.variants() {
+                let Verified { source, report } =
+                    verify_artifact(&artifact, arguments.reference.as_slice(), &options, &mut note)?;
+                if arguments.json {
+                    print_json(&OfVariant { variant, report: &report })?;
+                    VerificationFailed::check(&report)?;
+                } else {
+                    print(&format!("variant {variant}:\n"))?;
+                    print_report(&report, &source, false)?;
+                }
+            }
             vec![source]
         }
         Err(error) if arguments.data.is_some() && needs_data(&error) => {
@@ -97,6 +109,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         }
         Err(error) => return Err(error),
     };
+    drop(heartbeat);
     let Some(data) = &arguments.data else { return Ok(()) };
     let evaluation = EvaluateOptions {
         data: DataOptions { samples: arguments.samples, names: OptionNames::NONE, ..DataOptions::default() },
@@ -112,6 +125,14 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         print(&format!("{}\n", evaluated.evaluation))?;
     }
     Ok(VerificationFailed::of(evaluation.require.misses(&evaluated.evaluation)?)?)
+}
+
+/// The report on a variant as JSON.
+#[derive(Serialize)]
+struct OfVariant<'a> {
+    variant: VariantName,
+    #[serde(flatten)]
+    report: &'a Report,
 }
 
 fn print_report(report: &Report, source: &Path, json: bool) -> Result<()> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use planish_artifact::Artifact;
 use planish_artifact::manifest::{Manifest, PartManifest};
+use planish_artifact::variants::VariantManifest;
 use planish_compiler::compile::Compiled;
 use planish_compiler::engine::EngineReport;
 use planish_passes::raise::Explanation;
@@ -64,7 +65,8 @@ pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], shown: Sh
     // Beside the command's own output.
     let explained = explanations.iter().map(|(part, found)| Explained::new(part, found).to_string());
     say(&explained.collect::<String>());
-    let size = manifest.files.iter().map(|f| f.bytes).sum();
+    let of_variants: u64 = manifest.variants.iter().map(VariantManifest::bytes).sum();
+    let size = manifest.files.iter().map(|f| f.bytes).sum::<u64>() + of_variants;
     let mut text = format!(
         "{}: {}{}, {} parameters, target {}, opset {}\n",
         short(&folder).display(),
@@ -102,6 +104,16 @@ pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], shown: Sh
     }
     for linked in &manifest.linked {
         text += &format!("  {linked} linked\n");
+    }
+    for variant in &manifest.variants {
+        let names: Vec<&str> = variant.files.iter().map(|file| file.name.as_str()).collect();
+        text += &format!("  variant {}: {} {}\n", variant.name, names.join(", "), bytes_text(variant.bytes()));
+        if let Some(report) = &variant.verification {
+            text += &format!("    verified: {}\n", report.summary());
+        }
+        if let Some(evaluation) = &variant.evaluation {
+            text += &format!("    evaluated on {evaluation}\n");
+        }
     }
     text += &format!("  {} written in {:.2} s\n", bytes_text(size), took.as_secs_f64());
     if let Some(old) = replaced {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::generate::{DECODERS, artifact, ids, list, stored};
 use crate::support::{Draft, golden, planish_compile, scratch};
 
-const IN_PLACE: &[&str] = &["--cache", "in-place"];
+const IN_PLACE: &[&str] = &["--recipe", "cache=in-place"];
 
 /// The goldens whose heads do not have a multiple of 8 features.
 const REFUSED: [&str; 4] = ["gpt2", "opt", "opt-350m-like", "phi3-longrope"];
@@ -49,7 +49,7 @@ fn the_ids_of_gpt2_are_those_of_a_cache_that_is_copied() {
     let mut draft = Draft::of("gpt2");
     draft.config["n_head"] = json!(2);
     let model = draft.write(folder.path().join("model"));
-    let (_folder, out) = artifact(&model, &["--cache", "in-place", "--verify"]);
+    let (_folder, out) = artifact(&model, &["--recipe", "cache=in-place", "--verify"]);
     let (_other, copying) = artifact(&model, &[]);
     for more in [&["--ids", "5,6,7,8,9"][..], &["--ids", "5,6,7,8,9", "--ids", "3,4", "--ids", "11"]] {
         let more = [&["--max-new-tokens", "40", "--set=ignore_eos"], more].concat();
@@ -61,7 +61,7 @@ fn the_ids_of_gpt2_are_those_of_a_cache_that_is_copied() {
 #[test]
 fn the_artifact_is_verified() {
     for name in decoders() {
-        let (_folder, out) = artifact(&golden(name), &["--cache", "in-place", "--verify"]);
+        let (_folder, out) = artifact(&golden(name), &["--recipe", "cache=in-place", "--verify"]);
         let manifest: Value = serde_json::from_slice(&std::fs::read(out.join("planish.json")).unwrap()).unwrap();
         assert_eq!(manifest["cache_in_place"], json!(true), "{name}");
         let cases = manifest["verification"]["cases"]
@@ -140,9 +140,11 @@ fn what_cannot_append_in_place_is_refused() {
     let folder = scratch();
     let out = folder.path().join("out");
     planish_compile(&golden("gpt2"), &out, IN_PLACE)
-        .exits(1, &["a head has 12 features; the operator takes a multiple of 8", "--cache copy"]);
-    planish_compile(&golden("t5"), &out, IN_PLACE).exits(1, &["--cache in-place is for decoders", "--cache copy"]);
-    planish_compile(&golden("bert"), &out, IN_PLACE).exits(1, &["--cache in-place is for decoders", "--cache copy"]);
+        .exits(1, &["a head has 12 features; the operator takes a multiple of 8", "--recipe cache=copy"]);
+    planish_compile(&golden("t5"), &out, IN_PLACE)
+        .exits(1, &["--recipe cache=in-place is for decoders", "--recipe cache=copy"]);
+    planish_compile(&golden("bert"), &out, IN_PLACE)
+        .exits(1, &["--recipe cache=in-place is for decoders", "--recipe cache=copy"]);
     for (more, reason) in
         [(&["--target", "onnx"][..], "is for target ort"), (&["--no-fusion"], "leave out --no-fusion")]
     {

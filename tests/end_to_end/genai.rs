@@ -67,7 +67,7 @@ fn the_configuration_of_a_decoder() {
 
     // The file is planish's own: the folder may be replaced. The graph is the same without it.
     let graph = fs::read(out.join("model.onnx")).unwrap();
-    planish_compile(&golden("llama"), &out, &["--cache", "in-place"]).succeeds();
+    planish_compile(&golden("llama"), &out, &["--recipe", "cache=in-place"]).succeeds();
     assert_eq!(names(&out), ["config.json", "generation_config.json", "model.onnx", "planish.json"]);
     assert!(fs::read(out.join("model.onnx")).unwrap() == graph);
     assert_eq!(document(&out.join("planish.json"))["runtime_package"], "optimum");
@@ -171,7 +171,7 @@ fn a_cache_that_is_copied_has_a_buffer_of_its_own() {
     let out = folder.path().join("out");
     let shared = |document: Value| document["search"]["past_present_share_buffer"].clone();
     assert_eq!(shared(config(&golden("gpt2"), &out)), json!(false));
-    for more in [&["--cache", "copy"][..], &["--target", "onnx"], &["--no-fusion"]] {
+    for more in [&["--recipe", "cache=copy"][..], &["--target", "onnx"], &["--no-fusion"]] {
         planish_compile(&golden("llama"), &out, &[PACKAGE, more].concat()).succeeds();
         assert_eq!(shared(document(&out.join("genai_config.json"))), json!(false), "{more:?}");
     }

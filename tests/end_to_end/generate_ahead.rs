@@ -13,7 +13,7 @@ const DECODERS: [&str; 7] = ["gpt2", "opt", "llama", "mistral", "gemma2", "llama
 /// Each with the options of the forms of its cache.
 fn forms() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
     let copying = DECODERS.into_iter().map(|name| (name, &[][..]));
-    copying.chain(["llama", "mistral", "gemma2"].map(|name| (name, &["--cache", "in-place"][..])))
+    copying.chain(["llama", "mistral", "gemma2"].map(|name| (name, &["--recipe", "cache=in-place"][..])))
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn long_prompts_are_read_in_chunks() {
     draft.config["max_position_embeddings"] = json!(2048);
     let model = draft.write(folder.path().join("model"));
     let long = list(&(0..600).map(|at| at * at % 131 + 3).collect::<Vec<_>>());
-    for cache in [&[][..], &["--cache", "in-place"]] {
+    for cache in [&[][..], &["--recipe", "cache=in-place"]] {
         let (_folder, out) = artifact(&model, cache);
         for others in [&[][..], &["--ids", "5,6,7"]] {
             let common = [&["--ids", &long, "--max-new-tokens", "4", "--set=ignore_eos"][..], others].concat();
@@ -111,7 +111,7 @@ fn long_prompts_are_read_in_chunks() {
 
 #[test]
 fn chunks_and_reading_ahead_go_together() {
-    let (_folder, out) = artifact(&golden("llama"), &["--cache", "in-place"]);
+    let (_folder, out) = artifact(&golden("llama"), &["--recipe", "cache=in-place"]);
     let common = ["--ids", "5,6,7,5,6,7,5", "--max-new-tokens", "20", "--set=ignore_eos", "--greedy"];
     let both = ["--set", "prefill_chunk_size=3,prompt_lookup_num_tokens=4"];
     assert_eq!(ids(&out, &[&common[..], &both].concat()), ids(&out, &common));

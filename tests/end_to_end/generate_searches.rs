@@ -42,7 +42,7 @@ fn continuations_are_those_of_their_seeds() {
         [("gpt2", "copy"), ("t5", "copy"), ("lfm2", "copy"), ("phi3-longrope", "copy"), ("lfm2", "in-place")]
     {
         let prompt = stored(name, "in.prompt");
-        let (_folder, out) = artifact(&golden(name), &["--target", "ort", "--cache", cache]);
+        let (_folder, out) = artifact(&golden(name), &["--target", "ort", "--recipe", &format!("cache={cache}")]);
         let common = ["--max-new-tokens", "8", "--temperature", "3", "--set=ignore_eos"];
         let run = |prompts: &[&[i64]], more: &[&str]| {
             let prompts: Vec<String> = prompts.iter().map(|ids| list(ids)).collect();

@@ -46,7 +46,7 @@ fn the_ids_are_those_of_all_logits_and_the_artifact_verifies() {
 fn other_forms_of_the_graph_have_last_logits_too() {
     let forms: [(&str, &[&str]); 5] = [
         ("gemma2", &["--recipe", "logits=last,padded", "--recipe", "pad-vocab=64"]),
-        ("llama", &["--recipe", "logits=last", "--cache", "in-place"]),
+        ("llama", &["--recipe", "logits=last", "--recipe", "cache=in-place"]),
         ("llama", &["--recipe", "logits=last", "--no-fusion"]),
         ("gpt2", &["--recipe", "logits=last,sliced", "--fp16"]),
         ("llama", &["--recipe", "logits=last", "--int4"]),

@@ -72,8 +72,8 @@ fn where_it_cannot_be_followed_it_is_refused() {
     for more in [&[][..], &expanded] {
         let package = [&["--package", "genai"], more].concat();
         refused(&golden("minicpm3"), &package, 1, &["features of a key", "onnxruntime-genai has one size for both"]);
-        let in_place = [&["--cache", "in-place"], more].concat();
-        refused(&golden("minicpm3"), &in_place, 1, &["use --cache copy"]);
+        let in_place = [&["--recipe", "cache=in-place"], more].concat();
+        refused(&golden("minicpm3"), &in_place, 1, &["use --recipe cache=copy"]);
     }
     let graph = folder.path().join("graph");
     planish_compile(&golden("minicpm3"), &graph, &["--target", "onnx"]).exits(0, &[]);

@@ -65,6 +65,19 @@ fn artifacts_have_the_manifest_that_the_schema_describes() {
             ],
         ),
         (&golden("t5"), &["--package", "triton", "--weights", "link", "--verify"]),
+        (
+            &golden("t5"),
+            &[
+                "--package",
+                "transformers-js",
+                "--variants",
+                "fp32,q8,q4",
+                "--block-size",
+                "16",
+                "--recipe=cache=copy",
+                "--verify",
+            ],
+        ),
         (&graph("optimum-bert"), &["--verify", "--shapes", "input_ids=1x7"]),
         (&graph("torch-bert"), &["--verify"]),
         #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]

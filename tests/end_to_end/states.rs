@@ -108,7 +108,7 @@ fn what_shortens_a_cache_is_refused_by_name() {
 fn a_cache_that_is_appended_to_in_place_is_beside_states() {
     for name in ["lfm2", "bamba"] {
         let (prompt, greedy) = (stored(name, "in.prompt"), stored(name, "out.greedy"));
-        let (_folder, out) = artifact(&golden(name), &["--target", "ort", "--cache", "in-place"]);
+        let (_folder, out) = artifact(&golden(name), &["--target", "ort", "--recipe", "cache=in-place"]);
         let expected = greedy[prompt.len()..].to_vec();
         assert_eq!(following(&out, &[&prompt], expected.len(), &[]), [expected], "{name}");
     }

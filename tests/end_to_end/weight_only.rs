@@ -226,7 +226,7 @@ fn the_bytes_do_not_depend_on_threads() {
 #[test]
 fn generation_gives_the_same_ids_with_both_forms_of_the_cache() {
     let (_a, copying) = artifact(&golden("llama"), &["--int4", "--block-size", "16"]);
-    let (_b, in_place) = artifact(&golden("llama"), &["--int4", "--block-size", "16", "--cache", "in-place"]);
+    let (_b, in_place) = artifact(&golden("llama"), &["--int4", "--block-size", "16", "--recipe", "cache=in-place"]);
     let more = ["--ids", "5,6,7,8,9", "--max-new-tokens", "20", "--set=ignore_eos"];
     assert_eq!(ids(&copying, &more), ids(&in_place, &more));
     assert_eq!([&copying, &in_place].map(|folder| Manifest::read(folder).unwrap().opset), [20, 23]);

@@ -21,7 +21,7 @@ use crate::text;
 pub use keep::{HEAD, Keep, KeepError, KeptAs, TABLE};
 pub use read::read;
 pub use values::{
-    AccuracyLevel, BlockSize, ExpertsName, Io, LogitsChoice, Multiple, Precision, Smoothing, ValueError,
+    AccuracyLevel, BlockSize, CacheName, ExpertsName, Io, LogitsChoice, Multiple, Precision, Smoothing, ValueError,
     WeightScalesName,
 };
 
@@ -92,6 +92,9 @@ pub struct Recipe {
     /// What the rows of the token embedding and of the LM head are padded to a multiple of; 0 for no padding.
     #[serde(skip_serializing_if = "Option::is_none", with = "text::optional")]
     pub pad_vocab: Option<Multiple>,
+    /// How a decoder appends to its cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheName>,
     /// What the cache of a model with latent attention has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latent_cache: Option<LatentCache>,

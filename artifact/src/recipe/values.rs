@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::{RecipeError, refuse};
 use planish_passes::quantize::{Smooth, WeightScales};
-use planish_passes::{ExpertsForm, Half, Target};
+use planish_passes::{CacheForm, ExpertsForm, Half, TARGETS, Target};
 use serde::{Deserialize, Serialize};
 
 /// A text is not a value of a member.
@@ -116,6 +116,42 @@ pub enum AccuracyLevel {
     Int8,
     /// Inputs as they are.
     Float,
+}
+
+/// How a decoder appends to its cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CacheName {
+    /// The results are new tensors, with a copy of the past in them.
+    Copy,
+    /// New keys are written after the past, where a program gives one buffer for both.
+    InPlace,
+}
+
+impl CacheName {
+    /// As passes have it.
+    #[must_use]
+    pub fn form(self) -> CacheForm {
+        match self {
+            Self::Copy => CacheForm::Copy,
+            Self::InPlace => CacheForm::InPlace,
+        }
+    }
+
+    /// As passes have it, where the target has it.
+    ///
+    /// # Errors
+    /// Which targets have the form, where this one has not.
+    pub fn form_for(self, target: &Target) -> Result<CacheForm, RecipeError> {
+        if self == Self::Copy || target.appends_in_place {
+            return Ok(self.form());
+        }
+        let with = TARGETS.iter().filter(|target| target.appends_in_place).map(|target| target.name);
+        let with = with.collect::<Vec<&str>>().join(", ");
+        refuse(format!(
+            "target {target} does not append to a cache in place; --recipe cache=in-place is for target {with}"
+        ))
+    }
 }
 
 /// What mixtures of experts are lowered to.

@@ -19,7 +19,8 @@ use planish_runtimes::{
     SessionOptions,
 };
 
-use super::{Pair, Reference, reference_limits, verify, verify_parts};
+use super::merged::{self, Merged};
+use super::{Branch, Pair, Reference, reference_limits, verify, verify_parts};
 
 /// How an artifact is verified.
 #[derive(Clone, Debug, Default)]
@@ -120,14 +121,16 @@ impl Verification<'_> {
         let longest = self.source.max_positions.into_iter().chain(max_length).min();
         let tolerances: Tolerances = self.artifact.tolerances(self.source);
         let parts = &self.source.parts;
-        let mut pairs = parts.iter().map(|part| self.pair(part, runtime)).collect::<Result<Vec<_>>>()?;
+        let merged = merged::load(self.artifact, runtime, SessionOptions { threads: self.options.threads })?;
+        let merged = merged.as_ref();
+        let mut pairs = parts.iter().map(|part| self.pair(part, merged, runtime)).collect::<Result<Vec<_>>>()?;
         match (pairs.as_mut_slice(), parts.as_slice()) {
             ([pair], [part]) => verify(pair, &part.graph, longest, seed, tolerances),
             (pairs, _) => verify_parts(pairs, longest, seed, tolerances),
         }
     }
 
-    fn pair(&mut self, part: &Part, runtime: &dyn Runtime) -> Result<Pair> {
+    fn pair(&mut self, part: &Part, merged: Option<&Merged>, runtime: &dyn Runtime) -> Result<Pair> {
         let described = self.artifact.part(part.name)?;
         let options = SessionOptions { threads: self.options.threads };
         let candidate = self.artifact.load(described, runtime, options)?;
@@ -143,6 +146,7 @@ impl Verification<'_> {
             specs,
             reference: self.reference(part, options)?,
             candidate,
+            merged: merged.and_then(|both| Branch::of(both, described)),
             logits: described.logits_form(),
         })
     }

@@ -4,6 +4,7 @@ mod artifact;
 mod cases;
 mod compare;
 mod memory;
+mod merged;
 mod parts;
 mod reference;
 
@@ -25,6 +26,7 @@ pub use cases::{Case, Plan, plans};
 pub use cases::{continued, first_tokens};
 pub use compare::{compare, per_token};
 pub use memory::reference_limits;
+pub use merged::Branch;
 pub use parts::verify_parts;
 pub use reference::{NothingRan, Reference};
 
@@ -42,6 +44,8 @@ pub struct Pair {
     pub reference: Reference,
     /// The compiled model.
     pub candidate: Box<dyn Session>,
+    /// The same part in a graph of both decoders, where there is one.
+    pub merged: Option<Branch>,
     /// How the candidate's logits differ in shape from the reference's.
     pub logits: LogitsForm,
 }

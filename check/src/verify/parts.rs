@@ -54,6 +54,12 @@ pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, toler
             }
             let outputs = held(&expected, actual, &inputs, &per_token, (&pair.interface, &pair.logits), tolerances);
             cases.push(CaseReport { label, outputs });
+            if let Some(merged) = &pair.merged {
+                let label = format!("{}, {batch} x {sequence}, in the graph of both decoders", pair.name);
+                let of = (&pair.interface, &pair.logits);
+                let outputs = held(&expected, merged.run(&inputs), &inputs, &per_token, of, tolerances);
+                cases.push(CaseReport { label, outputs });
+            }
             if index == 0 {
                 given.take_inputs(&pair.name, &inputs);
             }

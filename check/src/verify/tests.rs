@@ -17,6 +17,7 @@ fn pair(reference: Box<dyn Session>, candidate: Box<dyn Session>, specs: &[Input
         specs,
         reference: Reference::interpreter(reference),
         candidate,
+        merged: None,
         logits: LogitsForm::default(),
     }
 }

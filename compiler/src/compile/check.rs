@@ -19,7 +19,8 @@ use crate::packages;
 use crate::source::{SourceModel, pictures};
 
 /// Why the cache of an encoder-decoder is copied.
-const SEVERAL_PARTS: &str = "--cache in-place is for decoders, and the model has several parts; use --cache copy";
+const SEVERAL_PARTS: &str =
+    "--recipe cache=in-place is for decoders, and the model has several parts; use --recipe cache=copy";
 
 /// How many weights a warning names.
 const WEIGHTS_SHOWN: usize = 8;
@@ -138,9 +139,8 @@ pub(super) fn lowered(
         observer
             .warning("--recipe requantize changed nothing: no quantized weight belongs to a layer with float inputs");
     }
-    if let Some(warning) = missing_kernels(options, parts) {
-        observer.warning(&warning);
-    }
+    let missing = [missing_kernels(options, parts), missing_lookup(options, parts)];
+    missing.iter().flatten().for_each(|warning| observer.warning(warning));
     Ok(())
 }
 
@@ -158,6 +158,17 @@ fn missing_kernels(options: &CompileOptions, parts: &[LoweredPart]) -> Option<St
             "ONNX Runtime has no kernels for the QuantizeLinear and DequantizeLinear of opset {opset}; it runs those of opset \
              {LAST_WITH_QUANTIZE_KERNELS} and older (--opset)"
         )
+    })
+}
+
+/// The warning about tables of blocks that the source has, where a library of the package looks up none.
+fn missing_lookup(options: &CompileOptions, parts: &[LoweredPart]) -> Option<String> {
+    let looks_up = |op: &Op| matches!(op, Op::Foreign(op) if op.op.0 == "GatherBlockQuantized");
+    let any = || parts.iter().any(|part| part.graph.nodes().any(|(_, node)| looks_up(&node.op)));
+    (!options.package.looks_up_blocks() && any()).then(|| {
+        "onnxruntime-web has no GatherBlockQuantized on processors, by which rows of the source's table of tokens are looked up: pages do not \
+         load the graph; --int4 with --recipe requantize=true gives each row one scale"
+            .to_owned()
     })
 }
 
@@ -225,21 +236,21 @@ fn in_place(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
         inputs().filter(|(_, name, _)| role(name).cache().is_some_and(|entry| !entry.kind.is_state())).peekable();
     let (Some(_), Some(new)) = (pasts.peek(), new) else {
         bail!(
-            "--cache in-place is for decoders with inputs of keys and values, and the model has none; use --cache copy"
+            "--recipe cache=in-place is for decoders with inputs of keys and values, and the model has none; use --recipe cache=copy"
         );
     };
     for (past, name, ty) in pasts {
         if !graph.nodes().any(|(_, node)| is_appended(&node.op, Some(past))) {
             bail!(
-                "--cache in-place: planish found no attention that takes `{name}`; --explain fusion says why; use --cache copy"
+                "--recipe cache=in-place: planish found no attention that takes `{name}`; --explain fusion says why; use --recipe cache=copy"
             );
         }
         let length =
             dims(ty).get(2).filter(|past| past.as_constant().is_none()).and_then(|past| past.checked_add(&new));
         if !length.is_some_and(|length| inputs().any(|(_, _, ty)| dims(ty).contains(&length))) {
             bail!(
-                "--cache in-place needs an input as long as the past and the new tokens, such as an attention mask, and the \
-                 model has none for `{name}`, {ty}; use --cache copy"
+                "--recipe cache=in-place needs an input as long as the past and the new tokens, such as an attention mask, and the \
+                 model has none for `{name}`, {ty}; use --recipe cache=copy"
             );
         }
     }

@@ -1,17 +1,20 @@
 //! Models that are compiled, and not in their places yet.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use planish_artifact::Artifact;
 use planish_artifact::coverage::Coverage;
 use planish_artifact::draft::Draft;
 use planish_artifact::files::relative_path;
+use planish_artifact::variants::VariantManifest;
 use planish_models::Loaded;
 use planish_passes::raise::Explanation;
 
 use super::describe;
 use crate::engine::Profiles;
+use crate::packages;
 use crate::quantize::Quantizations;
 use crate::source::SourceModel;
 
@@ -52,11 +55,27 @@ impl Compiled {
         Ok(())
     }
 
+    /// Adds another variant of the same model: its files and what its manifest says of them.
+    ///
+    /// # Errors
+    /// When it is of no variant, or a file cannot be moved.
+    pub fn take_in(&mut self, other: Self) -> Result<()> {
+        let Artifact { folder, manifest, .. } = other.artifact;
+        let name = manifest.variant.context("what is added is of no variant")?;
+        for file in &manifest.files {
+            let (from, to) = (folder.join(&file.name), self.artifact.folder.join(&file.name));
+            fs::rename(&from, &to).with_context(|| format!("cannot move {} to {}", from.display(), to.display()))?;
+        }
+        self.artifact.manifest.variants.push(VariantManifest::of(name, manifest));
+        Ok(())
+    }
+
     /// Writes the manifest and puts the artifact in its place.
     ///
     /// # Errors
     /// When that is impossible.
     pub fn publish(self) -> Result<PathBuf> {
+        packages::list_files(&self.artifact)?;
         self.artifact.manifest.write(self.draft.folder())?;
         self.draft.publish()
     }

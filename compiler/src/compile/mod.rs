@@ -280,11 +280,13 @@ pub fn compile(
         integer_inputs: describe::products(lowered.iter().map(|part| &part.graph))
             .any(|inputs| inputs == BlockInputs::Integers),
         runtime_package: options.package,
+        variant: options.variant,
         files: emitted.iter().flat_map(|part| &part.files).map(file).collect(),
         linked: write::linked(&emitted),
         companions,
         parameters: describe::parameters(&source),
         parts: parts.collect(),
+        merged: None,
         pad_token_id: source.pad_token_id,
         max_sequence_length: source.max_positions,
         recompute_at: source.recompute_at,
@@ -292,6 +294,7 @@ pub fn compile(
         length_dependence: source.length_dependence,
         verification: None,
         evaluation: None,
+        variants: Vec::new(),
     };
     let mut artifact = Artifact { folder: draft.folder().to_owned(), manifest, backend: options.backend, stamp: None };
     let scored = widened.filter(|_| options.passes.padding.logits == Logits::Padded).map(|v| v.padded);

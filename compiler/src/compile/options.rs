@@ -4,6 +4,7 @@ use planish_artifact::backend::Backend;
 use planish_artifact::manifest::HubSource;
 use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::Recipe;
+use planish_artifact::variants::VariantName;
 use planish_models::{Pooling, Task};
 use planish_onnx::Placement;
 use planish_passes::{BlockInputs, HalfPrecision, Options};
@@ -29,6 +30,8 @@ pub struct CompileOptions {
     pub placement: Placement,
     /// The library that the artifact is laid out for.
     pub package: RuntimePackage,
+    /// The variant whose file names the artifact has; absent where it has one form.
+    pub variant: Option<VariantName>,
     /// Whether to explain which operators raising found, and where a rule almost matched.
     pub explain_fusion: bool,
     /// Whether the graph is verified after each pass.
@@ -67,6 +70,7 @@ impl CompileOptions {
             passes: Options::new(backend.target, opset),
             placement: Placement::Copy,
             package: RuntimePackage::default(),
+            variant: None,
             explain_fusion: false,
             verify_passes: false,
             force: false,

@@ -46,7 +46,7 @@ pub(super) fn graphs(
             progress: &progress,
         };
         let one = |part: &LoweredPart| -> Result<Emitted> {
-            let layout = options.package.layout(&model.name(), parts.len(), part.name);
+            let layout = options.package.layout(&model.name(), parts.len(), part.name).of_variant(options.variant);
             let folder = create_folders_within(folder, layout.folder())?;
             let Emitted { files, linked } = options.backend.emitter.emit(&part.graph, layout.stem(), &folder, &how)?;
             Ok(Emitted {

@@ -87,8 +87,7 @@ pub(crate) fn configure(
     match package {
         RuntimePackage::Optimum => Ok(None),
         RuntimePackage::TransformersJs => {
-            let name = transformers_js::write(artifact)?;
-            artifact.manifest.companions.extend(name);
+            transformers_js::merge_decoders(artifact)?;
             Ok(None)
         }
         RuntimePackage::SentenceTransformers => {
@@ -111,6 +110,17 @@ pub(crate) fn configure(
             artifact.manifest.companions.extend(names);
             Ok(profiles.and_then(|profiles| triton::smaller_batch(&artifact.manifest.parts, profiles)))
         }
+    }
+}
+
+/// Has the configuration of the source say what files there are, once all variants are known.
+///
+/// # Errors
+/// When it cannot be read or written.
+pub(crate) fn list_files(artifact: &Artifact) -> Result<()> {
+    match artifact.manifest.runtime_package {
+        RuntimePackage::TransformersJs => transformers_js::config::write(&artifact.folder, &artifact.manifest),
+        RuntimePackage::Optimum | RuntimePackage::Genai | RuntimePackage::Triton => Ok(()),
     }
 }
 

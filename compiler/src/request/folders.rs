@@ -19,8 +19,11 @@ pub struct Folders {
 
 impl Folders {
     pub(super) fn of(request: &Request, resolved: &Resolved, source: &SourceModel) -> Self {
-        let half = resolved.half.as_ref().map(|precision| precision.half);
-        let (quantize, weights) = (resolved.quantize.as_ref(), resolved.quantize_weights.as_ref());
+        // A folder of several variants is named after none.
+        let resolved = Some(resolved).filter(|_| request.variant.is_none());
+        let half = resolved.and_then(|of| of.half.as_ref()).map(|precision| precision.half);
+        let quantize = resolved.and_then(|of| of.quantize.as_ref());
+        let weights = resolved.and_then(|of| of.quantize_weights.as_ref());
         let folder = |extent| default_folder(source, request.backend, half, quantize, weights, extent, request.package);
         let usual = [Extent::Most, Extent::Part, Extent::Nothing].map(|extent| (extent, folder(extent)));
         Self { named: request.output.clone(), usual }

@@ -9,12 +9,13 @@ use std::path::PathBuf;
 use planish_artifact::backend::{BACKENDS, Backend, LOCAL, RuntimeSettings, find};
 use planish_artifact::manifest::HubSource;
 use planish_artifact::package::RuntimePackage;
-use planish_artifact::recipe::Recipe;
+use planish_artifact::recipe::{CacheName, Recipe};
 use planish_artifact::split::Split;
+use planish_artifact::variants::VariantName;
 use planish_data::DataOptions;
 use planish_models::{Pooling, Task};
 use planish_onnx::{ImportOptions, Placement};
-use planish_passes::{CacheForm, TARGETS, Target};
+use planish_passes::{CacheForm, Target};
 use planish_runtimes::Format;
 
 use crate::calibrate::{CalibrateOn, CalibrateOptions, CalibrationObserver, Measure};
@@ -45,12 +46,12 @@ pub struct Request {
     pub adapters: Vec<(PathBuf, f64)>,
     /// The ONNX opset; chosen where absent.
     pub opset: Option<u32>,
-    /// How attention appends to the cache; chosen where absent.
-    pub cache: Option<CacheForm>,
     /// Where weights go.
     pub placement: Placement,
     /// The library that the artifact is laid out for.
     pub package: RuntimePackage,
+    /// The variant that the artifact is of; absent where it is of no other.
+    pub variant: Option<VariantName>,
     /// Whether operators are fused.
     pub fusion: bool,
     /// Whether warnings are errors.
@@ -130,7 +131,10 @@ impl Request {
                 "`tokenizer` of the recipe is for model repositories of Triton; add --package triton, or leave it out",
             );
         }
-        match self.package.refuses(backend) {
+        if let Some(reason) = self.package.refuses(backend) {
+            return refuse(reason);
+        }
+        match self.opset.and_then(|opset| self.package.refuses_opset(opset)) {
             Some(reason) => refuse(reason),
             None => Ok(()),
         }
@@ -139,18 +143,11 @@ impl Request {
     /// How attention appends to the cache.
     fn cache(&self) -> Result<CacheForm, RequestError> {
         let target = self.backend.target;
-        match self.cache {
-            Some(CacheForm::InPlace) if !target.appends_in_place => {
-                let with = TARGETS.iter().filter(|target| target.appends_in_place).map(|target| target.name);
-                refuse(format!(
-                    "target {target} does not append to a cache in place; --cache in-place is for target {}",
-                    with.collect::<Vec<&str>>().join(", ")
-                ))
+        match self.recipe.cache {
+            Some(CacheName::InPlace) if !self.fusion => {
+                refuse("--recipe cache=in-place needs an operator for the whole attention; leave out --no-fusion")
             }
-            Some(CacheForm::InPlace) if !self.fusion => {
-                refuse("--cache in-place needs an operator for the whole attention; leave out --no-fusion")
-            }
-            Some(form) => Ok(form),
+            Some(name) => Ok(name.form()),
             None if target.appends_in_place && self.fusion && self.package == RuntimePackage::Genai => {
                 Ok(CacheForm::InPlaceIfPossible)
             }

@@ -34,7 +34,10 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
     let Request { backend, recipe, .. } = request;
     let run = request.calibrate_options();
     let data = request.calibrate.as_deref().map(|path| CalibrationData { path, run: &run });
-    let resolved = resolve(recipe, backend.target, data)?;
+    let mut resolved = resolve(recipe, backend.target, data)?;
+    if let Some(weights) = &mut resolved.quantize_weights {
+        weights.settings.table_blocks = request.package.looks_up_blocks();
+    }
     find_runtime(request, &resolved, observer)?;
     request.check()?;
     let source = SourceModel::open_with(&request.model, &request.import)?.with_adapters(&request.adapters)?;
@@ -59,6 +62,9 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
         );
     }
     let opset = request.opset.unwrap_or_else(|| source.default_opset_from(least));
+    if let Some(reason) = request.package.refuses_opset(opset) {
+        bail!("the model needs opset {opset}: {reason}");
+    }
     let calibration = calibration(request, &source, &run, observer)?;
     let options = CompileOptions {
         task: request.task,
@@ -67,6 +73,7 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
         passes: Options { fusion: request.fusion, cache, ..Options::new(backend.target, opset) },
         placement: request.placement,
         package: request.package,
+        variant: request.variant,
         explain_fusion: request.explain_fusion,
         verify_passes: request.verify_passes,
         force: request.force,
@@ -89,6 +96,7 @@ pub fn followed(options: CompileOptions, recipe: &Recipe, resolved: Resolved) ->
             padding: resolved.padding,
             last_logits: recipe.last_logits(),
             experts: resolved.experts.unwrap_or(options.passes.experts),
+            cache: resolved.cache.unwrap_or(options.passes.cache),
             allow_non_finite: recipe.allow_non_finite,
             ..options.passes
         },
@@ -111,7 +119,11 @@ pub fn least_opset(backend: &Backend, recipe: &Recipe, source: &SourceModel) -> 
     // Layers of an expert are those of any model.
     let stacked = form != ExpertsForm::Grouped || !backend.target.has_block_operators();
     let pictures = if recipe.preprocessing.is_some() && source.sees() { PICTURES_OPSET } else { 0 };
-    codes.chain([source.opset_of_experts(stacked && recipe.blocks().is_some()), attention, pictures]).max().unwrap_or(0)
+    let cache = recipe.cache.map_or(0, |cache| backend.target.cache_opset(cache.form()));
+    codes
+        .chain([cache, source.opset_of_experts(stacked && recipe.blocks().is_some()), attention, pictures])
+        .max()
+        .unwrap_or(0)
 }
 
 /// Looks for the runtime of an artifact that is run before it is written; of another one it only says what it lacks.

@@ -3,6 +3,7 @@ use planish_artifact::recipe::Precision;
 use planish_passes::quantize::WeightMethod;
 
 use super::*;
+use crate::recipe::resolve;
 
 fn request(backend: &'static Backend, recipe: Recipe) -> Request {
     Request { recipe, backend, ..Request::new("model") }
@@ -15,12 +16,13 @@ fn the_cache_is_in_place_where_the_package_asks_and_the_target_can() {
     assert_eq!(form(&usual), Ok(CacheForm::Copy));
     let genai = Request { package: RuntimePackage::Genai, ..usual };
     assert_eq!(form(&genai), Ok(CacheForm::InPlaceIfPossible));
-    let asked = Request { cache: Some(CacheForm::InPlace), ..genai };
+    let in_place = Recipe { cache: Some(CacheName::InPlace), ..Recipe::default() };
+    let asked = Request { recipe: in_place.clone(), ..genai };
     assert_eq!(form(&asked), Ok(CacheForm::InPlace));
     let unfused = Request { fusion: false, ..asked };
     assert!(form(&unfused).unwrap_err().contains("leave out --no-fusion"));
-    let elsewhere = Request { backend: &ANY_ONNX, fusion: true, ..unfused };
-    assert!(form(&elsewhere).unwrap_err().contains("is for target ort"));
+    let elsewhere = resolve(&in_place, ANY_ONNX.target, None).unwrap_err().to_string();
+    assert!(elsewhere.contains("is for target ort"), "{elsewhere}");
 }
 
 #[test]

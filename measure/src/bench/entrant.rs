@@ -130,11 +130,13 @@ impl Entrant {
             cache_in_place: false,
             integer_inputs: false,
             runtime_package: RuntimePackage::default(),
+            variant: None,
             files: files.clone(),
             linked: Vec::new(),
             companions: Vec::new(),
             parameters: parameters(&loaded),
             parts: parts.collect(),
+            merged: None,
             pad_token_id: None,
             max_sequence_length: loaded.max_positions,
             recompute_at: None,
@@ -142,6 +144,7 @@ impl Entrant {
             length_dependence: None,
             verification: None,
             evaluation: None,
+            variants: Vec::new(),
         };
         Ok(Self {
             label: path.display().to_string(),

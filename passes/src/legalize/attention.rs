@@ -27,7 +27,7 @@ pub const LOWER_ATTENTION: Pass = Pass {
               (MatMulIntegerToFloat), and a mask is added only where it leaves out a key of the batch: an If chooses. At opsets 23 and 24, \
               attention with a cache stays one operator if it \
               computes in float32, has no softcap, and has keys of its own for each head. ONNX's Attention then takes \
-              mask and causality as an addend. Other targets take products. With --cache in-place, attention with a \
+              mask and causality as an addend. Other targets take products. With --recipe cache=in-place, attention with a \
               cache becomes ONNX Runtime's GroupQueryAttention, which writes new keys and values after the past where \
               both are in one buffer. Where the plan of the \
               quantization says so, probabilities go through QuantizeLinear and DequantizeLinear. Where the recipe has `attention_fp32`, queries, keys and values \

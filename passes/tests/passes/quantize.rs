@@ -134,3 +134,28 @@ fn columns_of_experts_weigh_as_the_tokens_that_took_them() {
     let swapped: Vec<f32> = tokens.importance().rchunks(16).flatten().copied().collect();
     assert!(error([("y".to_owned(), swapped)].into()) > weighted);
 }
+
+/// Rows with one scale each are looked up without an operator for blocks.
+#[test]
+fn tables_without_blocks_have_a_scale_for_each_row() {
+    let text = r#"graph "g" {
+      input %ids: i64[n, s]
+      weight @t = dense([NUMBERS]) : f32[4, 16]
+      %e = embedding(@t, %ids) : f32[n, s, 16]
+      %y = linear(%e, @t) : f32[n, s, 4]
+      output logits = %y
+    }"#;
+    let numbers: Vec<String> = (0..64).map(|i| format!("{:?}", f64::from(i % 13) - 6.0)).collect();
+    let mut graph = parse(&text.replace("NUMBERS", &numbers.join(", ")), &no_files).unwrap();
+    planish_onnx::interface::state(&mut graph);
+    let looked_up = |table_blocks: bool| {
+        let settings = WeightSettings { table_blocks, ..WeightSettings::new(Bits::Four) };
+        let plan = WeightPlan::new(&graph, &settings, &ORT);
+        let quantization = WeightQuantization { plan, ..WeightQuantization::default() };
+        let options = Options { weight_quantization: Some(quantization.into()), ..Options::new(&ORT, 20) };
+        let mut after = graph.clone();
+        Pipeline::new(options).run(&mut after, &mut |_, _| {}).unwrap();
+        after.to_string().contains("GatherBlockQuantized")
+    };
+    assert!(looked_up(true) && !looked_up(false));
+}

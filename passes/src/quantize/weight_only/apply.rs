@@ -8,6 +8,7 @@ use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
 
 use super::super::apply::{smoothed, smoothed_input};
 use super::super::sites::sites;
+use super::super::weights::{WeightScales, quantized_rows};
 use super::planner::expert_weights;
 use super::{WeightForm, WeightQuantization};
 use crate::{Example, ORT, Options, Outcome, Pass, PassError};
@@ -89,7 +90,10 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         let new = match quantized.get(&key) {
             Some(new) => *new,
             None => {
-                let codes = codes(graph, weight, transposed, form, scaled, quantization, negative);
+                let codes = match form {
+                    WeightForm::Rows { .. } => rows(graph, weight)?,
+                    _ => codes(graph, weight, transposed, form, scaled, quantization, negative),
+                };
                 let Some(codes) = codes else { return Ok(Step::Keep) };
                 *quantized.entry(key).or_insert(graph.weight_like(codes, weight))
             }
@@ -160,6 +164,12 @@ fn scaled_layers<'a>(graph: &Graph, quantization: &'a WeightQuantization) -> Has
         layers.extend(site.layers.iter().map(|layer| (*layer, Scaled { input, factors, importance, alone })));
     }
     layers
+}
+
+/// A table as codes with a scale for each row.
+fn rows(graph: &Rewriter<'_>, table: ValueId) -> Result<Option<Weight>, PassError> {
+    let Some(weight) = graph.weight(table) else { return Ok(None) };
+    quantized_rows(weight, WeightScales::MinMax).map_err(|source| PassError::of_weight(graph, table, source))
 }
 
 /// A weight as codes with scales, of the shape that it has; `None` where the plan does not fit it.

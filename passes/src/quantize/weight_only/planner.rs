@@ -49,6 +49,9 @@ pub struct WeightSettings {
     pub keep: Exceptions,
     /// Weights that stay floats because they are not finite: by their names, and why.
     pub not_finite: BTreeMap<String, String>,
+    /// Whether tables of tokens have blocks too, where the target looks them up. Otherwise each of their rows has one scale and codes of 8
+    /// bits, which operators of any runtime look up.
+    pub table_blocks: bool,
 }
 
 impl WeightSettings {
@@ -62,6 +65,7 @@ impl WeightSettings {
             method: WeightMethod::default(),
             keep: Exceptions::default(),
             not_finite: BTreeMap::new(),
+            table_blocks: true,
         }
     }
 
@@ -250,6 +254,9 @@ fn form(
     }
     if uses.lookups > 0 && !looks_up {
         return float("the target has no operator that looks up rows of codes".to_owned());
+    }
+    if uses.lookups > 0 && !settings.table_blocks {
+        return WeightForm::Rows { codes: DType::I8, integers: false };
     }
     let (bits, reason) = match exception {
         Some(exception) => (Bits::of(exception.ty), Some(exception.reason.clone())),
