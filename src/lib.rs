@@ -9,9 +9,9 @@
 //! | compare an artifact with its source | [`verify::verify_artifact`] |
 //! | run an artifact on tensors | [`artifact::Running`], which stays loaded, or [`artifact::Artifact::run`] |
 //! | predict from texts, pictures or recordings | [`predict::predict`] |
-//! | generate text | [`generate`] |
-//! | evaluate on data with labels | [`evaluate`] |
-//! | measure speed and memory | [`bench`], [`profile`] |
+//! | generate text | [`mod@generate`] |
+//! | evaluate on data with labels | [`mod@evaluate`] |
+//! | measure speed and memory | [`mod@bench`], [`mod@profile`] |
 //!
 //! ```no_run
 //! use planish::artifact::recipe::{Precision, Recipe};

@@ -68,3 +68,16 @@ fn a_version_that_is_too_old_is_unavailable() {
     let old = unavailable(&build(folder.path(), source));
     assert!(old.looked[0].contains("it is version 1.10.0; 1.24 or newer is needed"), "{old}");
 }
+
+#[cfg(not(feature = "trtx"))]
+#[test]
+fn a_build_without_tensorrt_says_what_to_type() {
+    use planish_runtimes::NoBuilder;
+    use planish_runtimes::tensorrt::{TensorRt, builder};
+
+    let NoBuilder(unavailable) = builder(None).unwrap_err();
+    let expected = "the runtime `trt` is unavailable: this planish was built without TensorRT\n  build one with it in a clone of planish: \
+                    make deps && cargo install --path . --features tensorrt-rtx";
+    assert_eq!(unavailable.to_string(), expected);
+    assert_eq!(TensorRt::new(None).check().unwrap_err(), unavailable);
+}

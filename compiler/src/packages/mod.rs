@@ -120,7 +120,11 @@ pub(crate) fn configure(
 pub(crate) fn list_files(artifact: &Artifact) -> Result<()> {
     match artifact.manifest.runtime_package {
         RuntimePackage::TransformersJs => transformers_js::config::write(&artifact.folder, &artifact.manifest),
-        RuntimePackage::Optimum | RuntimePackage::Genai | RuntimePackage::Triton => Ok(()),
+        RuntimePackage::Optimum
+        | RuntimePackage::Genai
+        | RuntimePackage::SentenceTransformers
+        | RuntimePackage::TextEmbeddingsInference
+        | RuntimePackage::Triton => Ok(()),
     }
 }
 

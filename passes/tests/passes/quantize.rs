@@ -140,12 +140,12 @@ fn columns_of_experts_weigh_as_the_tokens_that_took_them() {
 fn tables_without_blocks_have_a_scale_for_each_row() {
     let text = r#"graph "g" {
       input %ids: i64[n, s]
-      weight @t = dense([NUMBERS]) : f32[4, 16]
+      weight @t = dense([NUMBERS]) : f32[16, 16]
       %e = embedding(@t, %ids) : f32[n, s, 16]
-      %y = linear(%e, @t) : f32[n, s, 4]
+      %y = linear(%e, @t) : f32[n, s, 16]
       output logits = %y
     }"#;
-    let numbers: Vec<String> = (0..64).map(|i| format!("{:?}", f64::from(i % 13) - 6.0)).collect();
+    let numbers: Vec<String> = (0..256).map(|i| format!("{:?}", f64::from(i % 13) - 6.0)).collect();
     let mut graph = parse(&text.replace("NUMBERS", &numbers.join(", ")), &no_files).unwrap();
     planish_onnx::interface::state(&mut graph);
     let looked_up = |table_blocks: bool| {

@@ -80,20 +80,3 @@ impl Runtime for TensorRt {
         Err(OTHER_PROFILER)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_missing_says_what_to_type() {
-        let NoBuilder(unavailable) = builder(None).unwrap_err();
-        assert_eq!(
-            unavailable.to_string(),
-            "the runtime `trt` is unavailable: this planish was built without TensorRT\n  build one with it in a clone of planish: make deps \
-             && cargo install --path . --features tensorrt-rtx"
-        );
-        let error = TensorRt::new(None).check().unwrap_err();
-        assert_eq!(error, unavailable);
-    }
-}
