@@ -206,11 +206,11 @@ fn a_tokenizer_comes_before_the_model() {
     let folder = scratch();
     let (model, out) = (folder.path().join("model"), folder.path().join("out"));
     fs::create_dir_all(model.join("1_Pooling")).unwrap();
-    for name in
-        ["config.json", "model.safetensors", "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"]
-    {
+    for name in ["config.json", "model.safetensors", "modules.json", "1_Pooling/config.json"] {
         fs::copy(golden("bert-sentence").join(name), model.join(name)).unwrap();
     }
+    let settings = json!({"max_seq_length": 32, "do_lower_case": true});
+    fs::write(model.join("sentence_bert_config.json"), settings.to_string()).unwrap();
     let more = [&PACKAGE[..], &["--recipe", "tokenizer=true"]].concat();
     planish_compile(&model, &out, &more).exits(1, &["there is no tokenizer.json beside the model"]);
     fs::copy(repository().join("fixtures/speech/tokenizer.json"), model.join("tokenizer.json")).unwrap();
@@ -220,10 +220,10 @@ fn a_tokenizer_comes_before_the_model() {
     assert_eq!(names(&out.join("model-tokenizer/1")), ["model.py", "tokenizer.json"]);
     let config = |name: &str| fs::read_to_string(out.join(name).join("config.pbtxt")).unwrap();
     let text = config("model-tokenizer");
-    for part in
-        ["backend: \"python\"", "key: \"max_length\"\n  value { string_value: \"32\" }", "string_value: \"mask\""]
-    {
-        assert!(text.contains(part), "{part}: {text}");
+    assert!(text.starts_with("backend: \"python\"\nmax_batch_size: 32\n"), "{text}");
+    for (key, value) in [("max_length", "32"), ("lower_case", "true"), ("attention_mask", "mask")] {
+        let parameter = format!("parameters {{\n  key: \"{key}\"\n  value {{ string_value: \"{value}\" }}\n}}");
+        assert!(text.contains(&parameter), "{parameter}: {text}");
     }
     let text = config("model-text");
     let outputs = text.split("ensemble_scheduling").next().unwrap();
