@@ -245,7 +245,7 @@ demo: deps build ## compile the trained MiniLM for ONNX Runtime, verify it, buil
 
 # What users load artifacts with, in Python (3.11 or newer): each library's own reader and its pinned versions.
 .PHONY: compat
-compat: compat-onnx compat-onnx-1.31 compat-genai compat-onnx-genai compat-optimum compat-sentence compat-fastembed compat-transformers-js compat-browser compat-states compat-triton compat-tensorrt ## hold compiled models against stored outputs by all that follow
+compat: compat-onnx compat-onnx-1.31 compat-genai compat-onnx-genai compat-optimum compat-sentence compat-fastembed compat-transformers-js compat-browser compat-states compat-triton compat-card compat-tensorrt ## hold compiled models against stored outputs by all that follow
 
 .PHONY: compat-onnx
 compat-onnx: deps build $(COMPAT)/.installed ## ... by the Python packages of ONNX and ONNX Runtime
@@ -316,6 +316,13 @@ $(TRANSFORMERS_JS)/.installed:
 .PHONY: compat-triton
 compat-triton: deps build $(TRITON)/.installed ## ... by the protocol of Triton Inference Server: its configurations, and a tokenizer before MiniLM
 	$(TRITON)/bin/python tests/compat/check_triton.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt $(addprefix fixtures/goldens/,bert gpt2 t5 vit)
+
+# For example: make compat-card CARD_FLAGS='--only minilm'.
+CARD_FLAGS ?=
+
+.PHONY: compat-card
+compat-card: deps build $(COMPAT)/.installed $(OPTIMUM)/.installed $(TRANSFORMERS_JS)/.installed ## ... by the code in their model cards, which is run
+	HF_HUB_OFFLINE=1 $(OPTIMUM)/bin/python -W ignore tests/compat/check_card.py $(CARD_FLAGS) $(PLANISH) $(MINILM) fixtures/speech $(COMPAT)/bin/python $(TRANSFORMERS_JS) $(sort $(dir $(wildcard fixtures/goldens/*/config.json)))
 
 .PHONY: compat-tensorrt
 compat-tensorrt: deps build $(TENSORRT)/.installed ## ... by NVIDIA's Python bindings of TensorRT-RTX, which build the same engines

@@ -49,6 +49,9 @@ pub use running::Running;
 /// The name of the manifest in an artifact.
 pub const MANIFEST: &str = "planish.json";
 
+/// The name of the model card in an artifact.
+pub const CARD: &str = "README.md";
+
 /// An artifact in its folder.
 #[derive(Clone)]
 pub struct Artifact {

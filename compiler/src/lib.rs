@@ -4,6 +4,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read what they wrote"))]
 
 pub mod calibrate;
+mod card;
 pub mod compile;
 pub mod engine;
 pub mod packages;

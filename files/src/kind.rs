@@ -31,6 +31,8 @@ impl Kind {
     /// `planish.json`.
     pub const MANIFEST: Self =
         Self { what: "the manifest of an artifact", limit: 64 * MIB, advice: "compile the model again" };
+    /// `README.md` of a model. The largest published ones have some hundred kilobytes: results of benchmarks.
+    pub const CARD: Self = Self { what: "a model card", limit: 16 * MIB, advice: "shorten it, or move it elsewhere" };
     /// `tokenizer.json`. The largest published ones have 35 MB.
     pub const TOKENIZER: Self =
         Self { what: "a tokenizer", limit: 256 * MIB, advice: "take the file from the original checkpoint again" };

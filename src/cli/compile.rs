@@ -19,7 +19,7 @@ use planish_compiler::compile::{Compiled, LoweredPart, compile, lower};
 use planish_compiler::request::{self, Prepared, Request, RequestObserver, prepare};
 use planish_compiler::source::SourceModel;
 use planish_data::{DataOptions, OptionNames};
-use planish_models::{Pooling, Task};
+use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
 use planish_passes::PASSES;
 
@@ -56,9 +56,6 @@ pub(super) struct Arguments {
     /// The task, such as fill-mask [default: that of modules.json or config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
-    /// The pooling of a text without modules.json, e.g. cls,normalize
-    #[arg(long, value_name = "MODE")]
-    pooling: Option<Pooling>,
     /// A LoRA adapter of the peft library, added to the weights; DIR=X: times X
     #[arg(long, value_name = "DIR", value_parser = adapter)]
     adapter: Vec<(PathBuf, f64)>,
@@ -77,6 +74,9 @@ pub(super) struct Arguments {
     /// take the first
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     variants: Vec<VariantName>,
+    /// Write no model card (README.md)
+    #[arg(long)]
+    no_card: bool,
     /// Lower every operator to plain arithmetic, as a baseline for comparisons
     #[arg(long)]
     no_fusion: bool,
@@ -315,7 +315,7 @@ fn request(
         recipe,
         backend,
         task: arguments.task,
-        pooling: arguments.pooling,
+        card: !arguments.no_card,
         adapters: arguments.adapter.clone(),
         opset: arguments.opset,
         placement: match arguments.weights {

@@ -44,6 +44,7 @@ const REMOVED: &[Removed] = &[
             ("--zero-points", "is now --recipe zero-points=true"),
             ("--accuracy-level", "is now --recipe accuracy-level=int8 or accuracy-level=float"),
             ("--cache", "is now --recipe cache=copy or cache=in-place"),
+            ("--pooling", "is now --recipe pooling=MODE"),
             ("--image-size", "is --recipe image-size=HEIGHTxWIDTH"),
             ("--preprocessing", "is --recipe preprocessing=graph"),
             ("--pad-vocab", "is now --recipe pad-vocab=N"),

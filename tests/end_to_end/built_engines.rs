@@ -23,7 +23,10 @@ fn an_artifact_has_an_engine_in_place_of_its_graph() {
     let done = compiled("bert", &out, &["--verify"]).exits(0, &[]);
     assert!(done.stdout.contains("model.engine") && done.stdout.contains("verified"), "{}", done.stdout);
     assert!(done.stderr.contains("the ONNX graph was run, of which the engine is built"), "{}", done.stderr);
-    assert_eq!(names(&out), ["config.json", "model.engine", "model.layers.json", "planish.json", "profiles.json"]);
+    assert_eq!(
+        names(&out),
+        ["README.md", "config.json", "model.engine", "model.layers.json", "planish.json", "profiles.json"]
+    );
     let plan = Plan::read(&out.join("model.engine")).unwrap();
     assert_eq!(plan.capabilities, [Capability::Sm89]);
     let manifest = read(&out.join("planish.json"));

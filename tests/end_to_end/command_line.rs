@@ -61,7 +61,7 @@ fn json_is_the_artifact_with_its_manifest_and_nothing_else() {
     assert_eq!((&manifest["opset"], &manifest["fusion"]), (&18.into(), &false.into()));
     assert_eq!(manifest["files"][0]["bytes"], std::fs::metadata(out.join("model.onnx")).unwrap().len());
     assert_eq!(manifest["source"]["name"], "distilbert-qa");
-    assert_eq!(manifest["companions"], serde_json::json!(["config.json"]));
+    assert_eq!(manifest["companions"], serde_json::json!(["config.json", "README.md"]));
 }
 
 #[test]
@@ -113,19 +113,19 @@ fn pooling_that_is_left_out_is_noted() {
 }
 
 #[test]
-fn pooling_is_asked_for_by_an_option() {
+fn pooling_is_asked_for_by_a_recipe() {
     let folder = scratch();
     let out = folder.path().join("out");
     let compile = |more: &[&str]| planish_compile(&golden("bert"), &out, &[&["--force"], more].concat());
-    let done = compile(&["--pooling", "mean,normalize", "--verify"]).succeeds();
+    let done = compile(&["--recipe", "pooling=mean,normalize", "--verify"]).succeeds();
     assert!(done.stdout.contains("bert for sentence-similarity"), "{}", done.stdout);
     // The manifest says how the source is loaded again.
     planish(["verify", text(&out), "--reference", text(&golden("bert"))]).succeeds();
-    compile(&["--pooling", "median"]).exits(2, &["`median` is no pooling", "weightedmean", "`,normalize`"]);
-    compile(&["--pooling", "mean", "--task", "fill-mask"]).exits(1, &["is for the task sentence-similarity"]);
-    let again = planish_compile(&out, &folder.path().join("again"), &["--pooling", "cls"]);
+    compile(&["--recipe", "pooling=median"]).exits(2, &["`median` is no pooling", "weightedmean", "`,normalize`"]);
+    compile(&["--recipe", "pooling=mean", "--task", "fill-mask"]).exits(1, &["is for the task sentence-similarity"]);
+    let again = planish_compile(&out, &folder.path().join("again"), &["--recipe", "pooling=cls"]);
     again.exits(1, &["pooling (cls) is for checkpoints", "compile the checkpoint"]);
-    compile(&["--task", "sentence-similarity"]).exits(1, &["modules.json is not there", "--pooling mean"]);
+    compile(&["--task", "sentence-similarity"]).exits(1, &["modules.json is not there", "pooling=mean"]);
 }
 
 /// As people write the names of models on the hub.

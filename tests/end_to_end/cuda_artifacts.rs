@@ -130,7 +130,10 @@ fn the_files_are_a_text_and_aligned_weights() {
     let folder = scratch();
     let out = folder.path().join("out");
     planish_compile(&golden("gpt2"), &out, &["--target", "cuda"]).succeeds();
-    assert_eq!(names(&out), ["config.json", "generation_config.json", "model.graph", "model.weights", "planish.json"]);
+    assert_eq!(
+        names(&out),
+        ["README.md", "config.json", "generation_config.json", "model.graph", "model.weights", "planish.json"]
+    );
     let graph = graph_file::load(&out.join("model.graph")).unwrap();
     let mut end = 0;
     for (_, value, weight) in graph.weights() {
@@ -160,7 +163,7 @@ fn linked_weights_stay_expressions_of_the_checkpoint() {
     let more = ["--weights", "link", "--target", "cuda", "--fp16", "--debug=strict"];
     planish_compile(&model, &out, &more).succeeds();
     planish(["verify", text(&out), "--runtime", "cuda-emulator"]).succeeds();
-    assert_eq!(names(&out), ["config.json", "model.graph", "model.safetensors", "planish.json"]);
+    assert_eq!(names(&out), ["README.md", "config.json", "model.graph", "model.safetensors", "planish.json"]);
     let inode = |folder: &Path| fs::metadata(folder.join("model.safetensors")).unwrap().ino();
     assert_eq!(inode(&out), inode(&model), "not a copy");
     let text = fs::read_to_string(out.join("model.graph")).unwrap();

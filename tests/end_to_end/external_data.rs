@@ -54,7 +54,7 @@ fn linked_weights_are_the_checkpoint_itself() {
         fs::copy(golden("bert").join(name), model.join(name)).unwrap();
     }
     planish_compile(&model, &out, &["--weights", "link", "--target", "onnx", "--verify"]).succeeds();
-    assert_eq!(names(&out), ["config.json", "model.onnx", "model.safetensors", "planish.json"]);
+    assert_eq!(names(&out), ["README.md", "config.json", "model.onnx", "model.safetensors", "planish.json"]);
     let inode = |folder: &Path| fs::metadata(folder.join("model.safetensors")).unwrap().ino();
     assert_eq!(inode(&out), inode(&model), "not a copy");
 
@@ -75,7 +75,7 @@ fn a_source_of_the_same_name_is_linked_under_another() {
     let (model, out) = (folder.path().join("model.onnx"), folder.path().join("out"));
     fs::copy(repository().join("fixtures/graphs/torch-bert/model.onnx"), &model).unwrap();
     planish_compile(&model, &out, &["--weights", "link", "--target", "onnx", "--verify"]).exits(0, &[]);
-    assert_eq!(names(&out), ["model.onnx", "planish.json", "source-model.onnx"]);
+    assert_eq!(names(&out), ["README.md", "model.onnx", "planish.json", "source-model.onnx"]);
     assert_eq!(fs::metadata(&model).unwrap().ino(), fs::metadata(out.join("source-model.onnx")).unwrap().ino());
 }
 
@@ -115,7 +115,7 @@ fn every_shard_is_linked() {
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     let linked = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
     assert_eq!(document["manifest"]["linked"], json!(linked));
-    assert_eq!(names(&out), ["config.json", linked[0], linked[1], "model.onnx", "planish.json"]);
+    assert_eq!(names(&out), ["README.md", "config.json", linked[0], linked[1], "model.onnx", "planish.json"]);
     let used: BTreeSet<String> = external(&out).into_values().map(|(file, _)| file).collect();
     assert!(used.iter().eq(&linked), "{used:?}");
 }

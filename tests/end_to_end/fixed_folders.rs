@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::support::{Done, command, golden, mounted, names, planish, planish_compile, scratch, skipped};
 
 /// What `ls -A` prints of an artifact of the golden BERT.
-const ARTIFACT: &str = "config.json\nmodel.onnx\nplanish.json\n";
+const ARTIFACT: &str = "README.md\nconfig.json\nmodel.onnx\nplanish.json\n";
 
 /// Compiles to a folder that is named from another.
 fn compiled_from(current: &Path, output: &str, more: &[&str]) -> Done {
@@ -33,7 +33,7 @@ fn the_current_folder_is_published_into() {
     for (place, number) in [(".", 20), ("../here", 21), ("./", 22)] {
         compiled_from(&here, place, &["--opset", &number.to_string()]).succeeds();
         assert_eq!(opset(&here), number);
-        assert_eq!(names(&here), ["config.json", "model.onnx", "planish.json"]);
+        assert_eq!(names(&here), ["README.md", "config.json", "model.onnx", "planish.json"]);
     }
     // Files of an older artifact that the new one does not have are gone.
     fs::write(here.join("tokenizer.json"), "{}").unwrap();
@@ -42,7 +42,7 @@ fn the_current_folder_is_published_into() {
     assert_ne!(longer, manifest);
     fs::write(here.join("planish.json"), longer).unwrap();
     compiled_from(&here, ".", &[]).succeeds();
-    assert_eq!(names(&here), ["config.json", "model.onnx", "planish.json"]);
+    assert_eq!(names(&here), ["README.md", "config.json", "model.onnx", "planish.json"]);
 
     fs::write(here.join("thesis"), "years").unwrap();
     let parts = ["here holds what was not written by planish: thesis;", "--force does not empty the current folder"];
@@ -58,7 +58,7 @@ fn the_current_folder_is_published_into() {
     // What a killed run has left in the folder is made good from outside too.
     fs::create_dir(here.join(".planish-0123456789abcdef")).unwrap();
     planish_compile(&golden("bert"), &here, &[]).succeeds();
-    assert_eq!(names(&here), ["config.json", "model.onnx", "planish.json"]);
+    assert_eq!(names(&here), ["README.md", "config.json", "model.onnx", "planish.json"]);
 }
 
 /// As `flock . planish compile` has it.
@@ -81,7 +81,7 @@ fn a_folder_that_another_process_has_locked_is_an_error() {
     });
     compiled_from(&here, ".", &[]).succeeds();
     other.join().unwrap();
-    assert_eq!(names(&here), ["config.json", "model.onnx", "planish.json"]);
+    assert_eq!(names(&here), ["README.md", "config.json", "model.onnx", "planish.json"]);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_mount_point_is_published_into() {
         ls -A "$2"; grep -c '"opset": 22' "$2/planish.json""#;
     if let Some(done) = mounted("size=10M", script) {
         let done = done.exits(0, &["holds what was not written by planish: thesis;"]);
-        let with = "config.json\nlost+found\nmodel.onnx\nplanish.json\n1\n";
+        let with = "README.md\nconfig.json\nlost+found\nmodel.onnx\nplanish.json\n1\n";
         assert_eq!(done.stdout, format!("{ARTIFACT}{with}{with}"));
     }
 }
@@ -174,9 +174,11 @@ fn a_folder_of_a_container_image_is_published_into() {
         if done.stdout == "none\n" {
             skipped(&format!("an overlay cannot be mounted here: {}", done.stderr));
         } else {
-            let lines: Vec<&str> =
+            let mut lines: Vec<&str> =
                 done.stdout.lines().filter(|line| !line.is_empty() && !line.ends_with(':')).collect();
-            assert_eq!(lines, ["out", "config.json", "model.onnx", "planish.json", "1"]);
+            // Locales order letters of both cases in their own ways.
+            lines.sort_unstable();
+            assert_eq!(lines, ["1", "README.md", "config.json", "model.onnx", "out", "planish.json"]);
         }
     }
 }

@@ -57,18 +57,22 @@ fn the_configuration_of_a_decoder() {
         "search": {"early_stopping": false, "max_length": 64, "past_present_share_buffer": true, "top_k": 50},
     });
     assert_eq!(config(&golden("llama"), &out), expected);
-    let files = ["config.json", "genai_config.json", "generation_config.json", "model.onnx", "planish.json"];
+    let files =
+        ["README.md", "config.json", "genai_config.json", "generation_config.json", "model.onnx", "planish.json"];
     assert_eq!(names(&out), files);
     let manifest = document(&out.join("planish.json"));
     assert_eq!(manifest["runtime_package"], "genai");
-    assert_eq!(manifest["companions"], json!(["config.json", "generation_config.json", "genai_config.json"]));
+    assert_eq!(
+        manifest["companions"],
+        json!(["config.json", "generation_config.json", "README.md", "genai_config.json"])
+    );
 
     assert_eq!(manifest["cache_in_place"], json!(true));
 
     // The file is planish's own: the folder may be replaced. The graph is the same without it.
     let graph = fs::read(out.join("model.onnx")).unwrap();
     planish_compile(&golden("llama"), &out, &["--recipe", "cache=in-place"]).succeeds();
-    assert_eq!(names(&out), ["config.json", "generation_config.json", "model.onnx", "planish.json"]);
+    assert_eq!(names(&out), ["README.md", "config.json", "generation_config.json", "model.onnx", "planish.json"]);
     assert!(fs::read(out.join("model.onnx")).unwrap() == graph);
     assert_eq!(document(&out.join("planish.json"))["runtime_package"], "optimum");
 }

@@ -12,14 +12,28 @@ use serde_json::{Map, Value, json};
 use crate::manifest::{problems, schema_in};
 use crate::support::{Done, command, golden, names, planish, scratch, text};
 
-/// The files of a golden.
-const ASKED: [&str; 5] =
-    ["1_Pooling/config.json", "config.json", "model.safetensors", "modules.json", "sentence_bert_config.json"];
+/// The files of a golden, and a model card.
+const ASKED: [&str; 6] = [
+    "1_Pooling/config.json",
+    "README.md",
+    "config.json",
+    "model.safetensors",
+    "modules.json",
+    "sentence_bert_config.json",
+];
+
+/// What is in a file that is asked for.
+fn content(name: &str) -> Vec<u8> {
+    match name {
+        "README.md" => b"---\nlicense: other\nlicense_link: LICENSE\n---\n".to_vec(),
+        _ => fs::read(golden("bert-sentence").join(name)).unwrap(),
+    }
+}
 
 /// What a golden has, and what other forms of a model lie beside it.
 fn files() -> Vec<(&'static str, Vec<u8>)> {
-    let others = ["README.md", "model.fp16.safetensors", "onnx/model.onnx", "pytorch_model.bin", "tf_model.h5"];
-    let own = ASKED.map(|name| (name, fs::read(golden("bert-sentence").join(name)).unwrap()));
+    let others = ["model.fp16.safetensors", "onnx/model.onnx", "pytorch_model.bin", "tf_model.h5"];
+    let own = ASKED.map(|name| (name, content(name)));
     own.into_iter().chain(others.map(|name| (name, b"of another form".to_vec()))).collect()
 }
 
@@ -51,6 +65,9 @@ fn a_name_is_compiled_from_the_files_that_are_needed() {
     let written = manifest(&out);
     assert_eq!(written["source"]["hub"], json!({"name": "owner/name", "commit": COMMIT}));
     assert_eq!(problems(&schema_in("manifest.schema.json"), &written), Vec::<String>::new());
+    let card = fs::read_to_string(out.join("README.md")).unwrap();
+    let link = format!("license_link: \"https://huggingface.co/owner/name/blob/{COMMIT}/LICENSE\"\n");
+    assert!(card.contains(&link) && card.contains("\nbase_model: owner/name\n"), "{card}");
     let mut asked: Vec<String> = server
         .requests()
         .iter()
@@ -67,7 +84,7 @@ fn a_name_is_compiled_from_the_files_that_are_needed() {
     let (source, local) = (folder.path().join("source/name"), folder.path().join("local"));
     for name in ASKED {
         fs::create_dir_all(source.join(name).parent().unwrap()).unwrap();
-        fs::copy(golden("bert-sentence").join(name), source.join(name)).unwrap();
+        fs::write(source.join(name), content(name)).unwrap();
     }
     planish(["compile", text(&source), "-o", text(&local)]).succeeds();
     assert_eq!(manifest(&local)["source"].get("hub"), None);

@@ -22,6 +22,7 @@ mod block_graphs;
 mod built_engines;
 mod cache_in_place;
 mod calibrate;
+mod card;
 mod chat;
 mod command_line;
 mod cost;

@@ -23,7 +23,7 @@ fn a_folder_that_planish_did_not_write_is_replaced_only_by_force() {
     fs::create_dir(folder.path().join(".out.old")).unwrap();
     fs::write(folder.path().join(".out.old/file"), "").unwrap();
     planish_compile(&golden("bert"), &out, &[]).succeeds();
-    assert_eq!(names(&out), ["config.json", "model.onnx", "planish.json"]);
+    assert_eq!(names(&out), ["README.md", "config.json", "model.onnx", "planish.json"]);
 
     fs::write(out.join("planish.json"), "{}").unwrap();
     planish_compile(&golden("bert"), &out, &[]).exits(1, &["was not written by planish", "--force", "-o"]);
@@ -32,7 +32,7 @@ fn a_folder_that_planish_did_not_write_is_replaced_only_by_force() {
     planish_compile(&golden("bert"), &out, &[]).exits(1, &["was not written by planish", "--force"]);
     assert_eq!(fs::read_to_string(out.join("thesis")).unwrap(), "years");
     planish_compile(&golden("bert"), &out, &["--force"]).succeeds();
-    assert_eq!(names(&out), ["config.json", "model.onnx", "planish.json"]);
+    assert_eq!(names(&out), ["README.md", "config.json", "model.onnx", "planish.json"]);
     assert_eq!(names(folder.path()), [".out.old", "out"]);
 }
 
@@ -55,7 +55,7 @@ fn what_a_user_put_into_an_artifact_is_kept() {
     fs::remove_dir(out.join("evaluation")).unwrap();
     // Links and copies of the checkpoint's files are planish's own.
     planish_compile(&model, &out, &[]).succeeds();
-    assert_eq!(names(&out), ["config.json", "model.onnx", "planish.json", "tokenizer.json", "vocab.txt"]);
+    assert_eq!(names(&out), ["README.md", "config.json", "model.onnx", "planish.json", "tokenizer.json", "vocab.txt"]);
     fs::write(out.join("notes.txt"), "").unwrap();
     planish_compile(&model, &out, &["--force"]).succeeds();
     assert!(!out.join("notes.txt").exists());
@@ -82,7 +82,7 @@ fn parallel_runs_to_the_same_place() {
         }
     }
     assert_eq!(names(folder.path()), ["out"]);
-    assert_eq!(names(&out), ["config.json", "model.onnx", "planish.json"]);
+    assert_eq!(names(&out), ["README.md", "config.json", "model.onnx", "planish.json"]);
     let manifest: Value = serde_json::from_slice(&fs::read(out.join("planish.json")).unwrap()).unwrap();
     assert_eq!(manifest["files"][0]["bytes"], fs::metadata(out.join("model.onnx")).unwrap().len());
 }
@@ -239,7 +239,7 @@ fn a_kill_in_mid_write_leaves_nothing_that_looks_finished() {
     assert!(!out.exists());
     planish_compile(&golden("bert"), &out, &["--verify"]).succeeds();
     assert_eq!(names(&place), ["bert-v1.5"], "the leftover is removed");
-    assert_eq!(names(&out), ["config.json", "model.onnx", "planish.json"]);
+    assert_eq!(names(&out), ["README.md", "config.json", "model.onnx", "planish.json"]);
 }
 
 /// Drafts of processes that are still at work are not leftovers, nor is what looks like one.
@@ -280,5 +280,5 @@ fn what_a_killed_run_moved_aside_is_moved_back() {
     fs::rename(&out, folder.path().join(aside)).unwrap();
     planish_compile(&golden("bert"), &out, &[]).exits(1, &["notes.txt"]);
     assert_eq!(names(folder.path()), ["out"]);
-    assert_eq!(names(&out), ["config.json", "model.onnx", "notes.txt", "planish.json"]);
+    assert_eq!(names(&out), ["README.md", "config.json", "model.onnx", "notes.txt", "planish.json"]);
 }

@@ -125,12 +125,12 @@ fn an_encoder_on_onnx_runtime() {
     let folder = scratch();
     let out = folder.path().join("out");
     compile("bert", &out, &["--verify"]);
-    assert_eq!(names(&out), ["bert", "config.json", "planish.json"]);
+    assert_eq!(names(&out), ["README.md", "bert", "config.json", "planish.json"]);
     assert_eq!(names(&out.join("bert")), ["1", "config.pbtxt"]);
     assert_eq!(names(&out.join("bert/1")), ["model.onnx"]);
     let written = manifest(&out);
     assert_eq!(written["runtime_package"], "triton");
-    assert_eq!(written["companions"], json!(["config.json", "bert/config.pbtxt"]));
+    assert_eq!(written["companions"], json!(["config.json", "README.md", "bert/config.pbtxt"]));
     assert_eq!(written["parts"][0]["files"], json!(["bert/1/model.onnx"]));
     let config = config(&out, "bert", 0, "bert-ort.pbtxt");
     assert_eq!(config["max_batch_size"], 32);
@@ -144,7 +144,7 @@ fn an_encoder_on_onnx_runtime() {
 
     // The folders are planish's own: an artifact of another layout may replace them, and the other way round.
     planish_compile(&golden("bert"), &out, &[]).succeeds();
-    assert_eq!(names(&out), ["config.json", "model.onnx", "planish.json"]);
+    assert_eq!(names(&out), ["README.md", "config.json", "model.onnx", "planish.json"]);
     compile("bert", &out, &["--target", "ort-cuda"]);
     let text = fs::read_to_string(out.join("bert/config.pbtxt")).unwrap();
     assert_eq!(Reader::document(&text)["instance_group"], json!([{"count": 1, "kind": "KIND_GPU"}]));

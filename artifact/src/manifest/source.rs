@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use planish_models::ModelCard;
 use planish_onnx::ImportOptions;
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +39,9 @@ pub struct SourceManifest {
     /// The model of the hub that it is; absent for what was named by its path.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hub: Option<HubSource>,
+    /// What its model card says; absent where it has none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub card: Option<ModelCard>,
     /// The files that decide what the model is.
     pub files: Vec<File>,
     /// The options that took a part of an ONNX graph; absent for the whole graph.

@@ -10,7 +10,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use planish_models::{ImageSize, LatentCache, Preprocessing, Towers};
+use planish_models::{ImageSize, LatentCache, Pooling, Preprocessing, Towers};
 use planish_passes::quantize::WeightMethod;
 use planish_passes::{Exceptions, Half, KeptType, RangeMethod};
 use serde::{Deserialize, Serialize};
@@ -110,6 +110,9 @@ pub struct Recipe {
     /// Whether a model repository of Triton has the tokenizer too, and an ensemble that takes texts.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tokenizer: bool,
+    /// How tokens become the vector of a text, of a checkpoint without modules of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pooling: Option<Pooling>,
     /// The logits that the graph gives.
     #[serde(skip_serializing_if = "Vec::is_empty", with = "text::list")]
     pub logits: Vec<LogitsChoice>,

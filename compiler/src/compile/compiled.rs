@@ -13,6 +13,7 @@ use planish_models::Loaded;
 use planish_passes::raise::Explanation;
 
 use super::describe;
+use crate::card;
 use crate::engine::Profiles;
 use crate::packages;
 use crate::quantize::Quantizations;
@@ -70,12 +71,13 @@ impl Compiled {
         Ok(())
     }
 
-    /// Writes the manifest and puts the artifact in its place.
+    /// Writes the model card and the manifest, and puts the artifact in its place.
     ///
     /// # Errors
     /// When that is impossible.
     pub fn publish(self) -> Result<PathBuf> {
         packages::list_files(&self.artifact)?;
+        card::write(&self.artifact)?;
         self.artifact.manifest.write(self.draft.folder())?;
         self.draft.publish()
     }

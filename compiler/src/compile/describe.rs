@@ -11,10 +11,10 @@ use planish_artifact::manifest::{
 use planish_artifact::precision::PrecisionName;
 use planish_artifact::value::ValueInfo;
 use planish_ir::{DType, Graph, Op, Origin, OutputRole, ValueId};
-use planish_models::{Loaded, Part};
+use planish_models::{Loaded, ModelCard, Part, Task};
 use planish_passes::{BlockInputs, Half, pad, product_inputs};
 
-use super::{CompileOptions, LoweredPart};
+use super::{CompileOptions, LoweredPart, Observer};
 use crate::calibrate::Calibration;
 use crate::source::SourceModel;
 
@@ -60,6 +60,16 @@ pub(super) fn calibration(calibration: &Calibration) -> CalibratedOn {
 pub(super) fn adapters(folder: &Path, model: &SourceModel) -> Vec<AdapterManifest> {
     let one = |(path, weight): (&Path, f64)| AdapterManifest { path: relative_path(folder, path), weight };
     model.adapters().map(one).collect()
+}
+
+/// What the model card beside a model says. The task of the card holds for the model as it is, and not for another head.
+pub(super) fn card(model: &SourceModel, task: Option<Task>, observer: &dyn Observer) -> Option<ModelCard> {
+    let card = model.card().unwrap_or_else(|error| {
+        observer.note(&format!("{error}; the artifact says nothing of its license"));
+        None
+    })?;
+    let pipeline_tag = card.pipeline_tag.filter(|_| task.is_none());
+    Some(ModelCard { pipeline_tag, ..card })
 }
 
 /// The features of the hidden states of a token, where a model gives them and their number is known.

@@ -15,7 +15,6 @@ mod write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use planish_artifact::Artifact;
 use planish_artifact::backend::Backend;
 use planish_artifact::coverage::Extent;
 use planish_artifact::draft::Draft;
@@ -23,6 +22,7 @@ use planish_artifact::files::relative_path;
 use planish_artifact::manifest::{File, Manifest, PartManifest, SourceManifest};
 use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::ExpertsName;
+use planish_artifact::{Artifact, CARD};
 use planish_ir::{Graph, PartRole};
 use planish_models::LoadOptions;
 use planish_passes::quantize::{Bits, release_codes};
@@ -99,7 +99,7 @@ pub fn lower(
 ) -> Result<Lowered> {
     let source = model.load(options.package.load_options(LoadOptions {
         task: options.task,
-        pooling: options.pooling,
+        pooling: options.recipe.as_ref().and_then(|recipe| recipe.pooling),
         latent_cache: options.recipe.as_ref().and_then(|recipe| recipe.latent_cache),
         image_size: options.recipe.as_ref().and_then(|recipe| recipe.image_size),
         towers: options.recipe.as_ref().and_then(|recipe| recipe.towers),
@@ -241,8 +241,9 @@ pub fn compile(
         Some(larger) if larger.has_halves => observer.note(&larger.text),
         _ => {}
     }
-    let pooling = options.pooling.zip(describe::features(&source));
-    let companions = write::companions(model, pooling, draft.folder())?;
+    let pooling = options.recipe.as_ref().and_then(|recipe| recipe.pooling);
+    let mut companions = write::companions(model, pooling.zip(describe::features(&source)), draft.folder())?;
+    companions.extend(options.card.then(|| CARD.to_owned()));
     if let Some(size) = options.recipe.as_ref().and_then(|recipe| recipe.image_size) {
         pictures::fit(draft.folder(), size, observer)?;
     }
@@ -264,10 +265,11 @@ pub fn compile(
             import: model.import_options(),
             adapters: describe::adapters(draft.resolved_target(), model),
             artifact: model.history().map(Box::new),
+            card: describe::card(model, options.task, observer),
         },
         architecture: source.architecture.to_owned(),
         task: source.task,
-        pooling: options.pooling,
+        pooling,
         target: options.backend.target.name.to_owned(),
         opset: options.passes.opset,
         precision: describe::precision(options, &lowered),

@@ -5,7 +5,7 @@ use planish_artifact::manifest::HubSource;
 use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::Recipe;
 use planish_artifact::variants::VariantName;
-use planish_models::{Pooling, Task};
+use planish_models::Task;
 use planish_onnx::Placement;
 use planish_passes::{BlockInputs, HalfPrecision, Options};
 
@@ -20,8 +20,8 @@ pub struct CompileOptions {
     pub backend: &'static Backend,
     /// The head; inferred where absent.
     pub task: Option<Task>,
-    /// The pooling of tokens, of a checkpoint without modules of its own.
-    pub pooling: Option<Pooling>,
+    /// Whether the artifact has a model card.
+    pub card: bool,
     /// Whether warnings are errors.
     pub strict: bool,
     /// What passes do; their target is that of the backend.
@@ -65,7 +65,7 @@ impl CompileOptions {
         Self {
             backend,
             task: None,
-            pooling: None,
+            card: false,
             strict: false,
             passes: Options::new(backend.target, opset),
             placement: Placement::Copy,

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use planish_artifact::draft::Draft;
 use planish_artifact::files::create_folders_within;
-use planish_artifact::{Artifact, MANIFEST};
+use planish_artifact::{Artifact, CARD, MANIFEST};
 
 use super::{EngineObserver, EngineOptions, EngineReport, PROFILES, Profiles, SymbolRanges, build_engines};
-use crate::packages;
+use crate::{card, packages};
 
 /// An artifact whose engines were built and that is not in its place yet.
 pub struct Rebuilt {
@@ -21,11 +21,12 @@ pub struct Rebuilt {
 }
 
 impl Rebuilt {
-    /// Writes the manifest and puts the artifact in the place of the old one.
+    /// Writes the model card and the manifest, and puts the artifact in the place of the old one.
     ///
     /// # Errors
     /// When that is impossible.
     pub fn publish(self) -> Result<PathBuf> {
+        card::write(&self.artifact)?;
         self.artifact.manifest.write(self.draft.folder())?;
         self.draft.publish()
     }
@@ -90,6 +91,7 @@ fn built(artifact: &Artifact) -> Vec<String> {
     let layouts = artifact.manifest.parts.iter().map(|part| artifact.manifest.layout(&part.name));
     let mut anew: Vec<String> = layouts.flat_map(|layout| [layout.engine(), layout.layers()]).collect();
     anew.extend([PROFILES, MANIFEST].map(str::to_owned));
+    anew.extend(card::is_as_written(artifact).then(|| CARD.to_owned()));
     anew
 }
 

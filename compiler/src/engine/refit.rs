@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::draft::Draft;
-use planish_artifact::{Artifact, MANIFEST, files};
+use planish_artifact::{Artifact, CARD, MANIFEST, files};
 use planish_runtimes::tensorrt::{self, Library};
 
 use super::rebuild::share;
+use crate::card;
 
 /// Puts the weights of its ONNX files into the engines of an artifact, and puts the artifact with them in its place. An
 /// engine takes weights if it was built with `strip` or `refit`.
@@ -28,8 +29,11 @@ pub fn refit_engines(artifact: &Artifact, library: Option<PathBuf>) -> Result<Pa
     let library = Library::open(library)?;
     let draft = Draft::create(&artifact.folder, false)?;
     let engines: Vec<String> = parts.iter().filter_map(|part| Some(part.engine.as_ref()?.file.clone())).collect();
-    share(artifact, draft.folder(), &[&engines[..], &[MANIFEST.to_owned()]].concat())?;
-    let mut manifest = artifact.manifest.clone();
+    let card = card::is_as_written(artifact).then(|| CARD.to_owned());
+    let anew: Vec<String> = engines.into_iter().chain([MANIFEST.to_owned()]).chain(card).collect();
+    share(artifact, draft.folder(), &anew)?;
+    let mut refitted = Artifact { folder: draft.folder().to_owned(), stamp: None, ..artifact.clone() };
+    let manifest = &mut refitted.manifest;
     for (index, (engine, onnx)) in sources.iter().enumerate() {
         let Some(mut entry) = manifest.parts[index].engine.clone() else { continue };
         let path = draft.folder().join(&entry.file);
@@ -38,6 +42,7 @@ pub fn refit_engines(artifact: &Artifact, library: Option<PathBuf>) -> Result<Pa
         entry.stripped = false;
         manifest.add_engine(index, entry);
     }
-    manifest.write(draft.folder())?;
+    card::write(&refitted)?;
+    refitted.manifest.write(draft.folder())?;
     draft.publish()
 }

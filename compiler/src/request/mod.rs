@@ -13,7 +13,7 @@ use planish_artifact::recipe::{CacheName, Recipe};
 use planish_artifact::split::Split;
 use planish_artifact::variants::VariantName;
 use planish_data::DataOptions;
-use planish_models::{Pooling, Task};
+use planish_models::Task;
 use planish_onnx::{ImportOptions, Placement};
 use planish_passes::{CacheForm, Target};
 use planish_runtimes::Format;
@@ -40,8 +40,8 @@ pub struct Request {
     pub backend: &'static Backend,
     /// The head; inferred where absent.
     pub task: Option<Task>,
-    /// The pooling, of a checkpoint without modules of its own.
-    pub pooling: Option<Pooling>,
+    /// Whether the artifact has a model card.
+    pub card: bool,
     /// The folders of adapters that are added to the weights of a checkpoint, and what each is multiplied by.
     pub adapters: Vec<(PathBuf, f64)>,
     /// The ONNX opset; chosen where absent.
@@ -164,8 +164,8 @@ impl Request {
             (_, false) => Measure::Ranges,
         };
         let on = CalibrateOn::Backend(LOCAL, self.settings.clone());
-        let (task, pooling, data, threads) = (self.task, self.pooling, self.data.clone(), self.threads);
-        let Recipe { latent_cache, image_size, towers, preprocessing, .. } = self.recipe;
+        let (task, data, threads) = (self.task, self.data.clone(), self.threads);
+        let Recipe { pooling, latent_cache, image_size, towers, preprocessing, .. } = self.recipe;
         let usual = CalibrateOptions::default();
         CalibrateOptions {
             task,

@@ -68,7 +68,7 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
     let calibration = calibration(request, &source, &run, observer)?;
     let options = CompileOptions {
         task: request.task,
-        pooling: request.pooling,
+        card: request.card,
         strict: request.strict,
         passes: Options { fusion: request.fusion, cache, ..Options::new(backend.target, opset) },
         placement: request.placement,

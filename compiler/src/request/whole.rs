@@ -56,7 +56,7 @@ impl Request {
             recipe: Recipe::default(),
             backend: LOCAL,
             task: None,
-            pooling: None,
+            card: true,
             adapters: Vec::new(),
             opset: None,
             placement: Placement::Copy,

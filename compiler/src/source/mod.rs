@@ -17,7 +17,8 @@ use anyhow::{Result, bail};
 use planish_artifact::MANIFEST;
 use planish_artifact::manifest::{ArtifactHistory, PaddedVocabulary};
 use planish_models::{
-    Checkpoint, ImageSize, LoadOptions, Loaded, PictureSteps, Pooling, Preprocessing, SoundSteps, SourceFile, Task,
+    Checkpoint, ImageSize, LoadOptions, Loaded, ModelCard, PictureSteps, Pooling, Preprocessing, SoundSteps,
+    SourceFile, Task,
 };
 use planish_onnx::{ImportOptions, node_results};
 
@@ -310,6 +311,26 @@ impl SourceModel {
                 checkpoint.config_path().parent().map(Path::to_owned).unwrap_or_default()
             }
             Self::Onnx(model) => model.folder().to_owned(),
+        }
+    }
+
+    /// What the model card beside the model says: of an artifact, what its source's card said. A graph in a folder `onnx` has the
+    /// card of the folder above.
+    ///
+    /// # Errors
+    /// When the card cannot be read.
+    pub fn card(&self) -> Result<Option<ModelCard>> {
+        let folder = match self {
+            Self::Checkpoint(checkpoint, _) => checkpoint.root().to_owned(),
+            Self::Onnx(model) => match model.history() {
+                Some(history) => return Ok(history.source.card),
+                None => model.folder().canonicalize()?,
+            },
+        };
+        let above = folder.parent().filter(|_| folder.ends_with(ONNX));
+        match (ModelCard::read(&folder)?, above) {
+            (None, Some(above)) => Ok(ModelCard::read(above)?),
+            (card, _) => Ok(card),
         }
     }
 

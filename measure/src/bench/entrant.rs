@@ -115,6 +115,7 @@ impl Entrant {
                 import: source.import_options(),
                 adapters: Vec::new(),
                 artifact: None,
+                card: None,
             },
             architecture: loaded.architecture.to_owned(),
             task,

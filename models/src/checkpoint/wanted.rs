@@ -16,6 +16,9 @@ const ADAPTER_WEIGHTS: &str = "adapter_model.safetensors";
 
 const GRAPH: &str = ".onnx";
 
+/// The model card.
+const CARD: &str = "README.md";
+
 /// How many files an error names.
 const MOST_NAMED: usize = 12;
 
@@ -32,6 +35,7 @@ pub fn wanted(all: &[String], here: &Path) -> Result<Vec<String>, ModelError> {
         found.extend([ADAPTER, ADAPTER_WEIGHTS].map(str::to_owned));
         return Ok(found);
     }
+    found.extend(card(all));
     // Before this, nobody knows where the model is.
     let listed = root.contains(sentence::MODULES);
     if listed && !here.join(sentence::MODULES).exists() {
@@ -72,10 +76,16 @@ pub fn wanted_with(file: &str, all: &[String], here: &Path) -> Result<Vec<String
         let parts = |name: &str| {
             stem(name).and_then(|stem| gguf::split::part(&stem).map(|(base, _, count)| (base.to_owned(), count)))
         };
-        let Some(own) = parts(name) else { return Ok(vec![file.to_owned()]) };
-        return Ok(beside.iter().filter(|other| parts(other).as_ref() == Some(&own)).map(|name| at(name)).collect());
+        let of_model: Vec<String> = match parts(name) {
+            Some(own) => {
+                beside.iter().filter(|other| parts(other).as_ref() == Some(&own)).map(|name| at(name)).collect()
+            }
+            None => vec![file.to_owned()],
+        };
+        return Ok(card(all).into_iter().chain(of_model).collect());
     }
     let mut found: Vec<String> = beside.iter().filter(|name| is_companion(name)).map(|name| at(name)).collect();
+    found.extend(card(all));
     if name.to_ascii_lowercase().ends_with(GRAPH) {
         let is_data = |other: &&&str| other.strip_prefix(name).is_some_and(|rest| rest.contains("data"));
         found.extend(beside.iter().filter(is_data).map(|name| at(name)));
@@ -85,6 +95,11 @@ pub fn wanted_with(file: &str, all: &[String], here: &Path) -> Result<Vec<String
         found.extend(shards(here, file)?.into_iter().map(|name| at(&name)));
     }
     Ok(found)
+}
+
+/// The model card, where there is one.
+fn card(all: &[String]) -> Option<String> {
+    all.iter().find(|name| *name == CARD).cloned()
 }
 
 /// The weights of the model in a folder, or what to do where there are none.
@@ -163,7 +178,7 @@ mod tests {
         ]);
         let here = tempfile::tempdir().unwrap();
         let found = wanted(&names, here.path()).unwrap();
-        assert_eq!(found, ["config.json", "tokenizer.json", "vocab.txt", "model.safetensors"]);
+        assert_eq!(found, ["config.json", "tokenizer.json", "vocab.txt", "README.md", "model.safetensors"]);
     }
 
     #[test]
@@ -220,6 +235,7 @@ mod tests {
     #[test]
     fn one_file_brings_what_belongs_to_it() {
         let names = all(&[
+            "README.md",
             "m-q8-00001-of-00002.gguf",
             "m-q8-00002-of-00002.gguf",
             "m-q4-00001-of-00002.gguf",
@@ -231,11 +247,18 @@ mod tests {
         ]);
         let here = tempfile::tempdir().unwrap();
         let of = |file: &str| wanted_with(file, &names, here.path());
-        assert_eq!(of("m-q8-00001-of-00002.gguf").unwrap(), ["m-q8-00001-of-00002.gguf", "m-q8-00002-of-00002.gguf"]);
-        let graph = ["onnx/config.json", "onnx/model.onnx_data", "onnx/model.onnx_data_1", "onnx/model.onnx"];
+        assert_eq!(
+            of("m-q8-00001-of-00002.gguf").unwrap(),
+            ["README.md", "m-q8-00001-of-00002.gguf", "m-q8-00002-of-00002.gguf"]
+        );
+        let graph =
+            ["onnx/config.json", "README.md", "onnx/model.onnx_data", "onnx/model.onnx_data_1", "onnx/model.onnx"];
         assert_eq!(of("onnx/model.onnx").unwrap(), graph);
         assert!(
-            of("none.gguf").unwrap_err().to_string().contains("there is no file none.gguf; there are m-q8-00001-of")
+            of("none.gguf")
+                .unwrap_err()
+                .to_string()
+                .contains("there is no file none.gguf; there are README.md, m-q8-00001-of")
         );
     }
 

@@ -152,8 +152,8 @@ pub(crate) fn chosen(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<O
     let listed = if wants { read(checkpoint)? } else { None };
     match is_asked && listed.is_none() {
         true => refuse(format!(
-            "{MODULES} is not there or lists no pooling, so nothing says how the task {} pools tokens: give `--pooling mean` \
-             or another one",
+            "{MODULES} is not there or lists no pooling, so nothing says how the task {} pools tokens: give `--recipe \
+             pooling=mean` or another one (`--pooling mean` of calibrate)",
             Task::SentenceSimilarity
         )),
         false => Ok(listed),
@@ -285,7 +285,7 @@ fn router(root: &Path, entry: &ModuleEntry) -> ModelError {
     let folders: Vec<String> = routes.filter_map(first).collect();
     let message = format!(
         "the module `{}` has a model for each route, and a graph has one model: compile the folder of one route's model with \
-         --pooling{}",
+         --recipe pooling=MODE{}",
         entry.full,
         if folders.is_empty() { String::new() } else { format!(": {}", folders.join(", ")) }
     );

@@ -116,7 +116,7 @@ fn pooling_takes_real_tokens_only() {
         close(&given["sentence_embedding"], &wanted);
         let asked = LoadOptions { pooling: Some(mode.parse().unwrap()), ..LoadOptions::default() };
         let bare = Draft::of("bert").load(asked).unwrap();
-        assert_eq!(outputs(&bare)["sentence_embedding"], given["sentence_embedding"], "--pooling {mode}");
+        assert_eq!(outputs(&bare)["sentence_embedding"], given["sentence_embedding"], "pooling={mode}");
     }
     // The order of several is that of the library, whatever the order of the keys.
     let older = json!({
@@ -268,7 +268,7 @@ fn what_no_graph_can_follow_is_refused_or_named() {
         &error(&routes),
         &[
             "router_config.json",
-            "--pooling",
+            "--recipe pooling=MODE",
             "query_0_StaticEmbedding for the route \"query\"",
             "document_0_T for the route",
         ],
@@ -311,7 +311,7 @@ fn what_no_graph_can_follow_is_refused_or_named() {
 
     let bare = Draft::of("bert").write();
     let asked = load_path(bare.path(), task(Task::SentenceSimilarity)).err().unwrap().to_string();
-    assert_says(&asked, &["modules.json is not there", "--pooling mean"]);
+    assert_says(&asked, &["modules.json is not there", "pooling=mean"]);
     let pooling: Option<Pooling> = Some("mean,normalize".parse().unwrap());
     let both = LoadOptions { pooling, ..task(Task::FillMask) };
     assert_says(

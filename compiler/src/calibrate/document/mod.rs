@@ -129,6 +129,7 @@ impl Calibration {
                 import: model.import_options(),
                 adapters: Vec::new(),
                 artifact: None,
+                card: None,
             },
             task: task.map(|task| task.to_string()),
             data: planish_data::described(dataset)?,

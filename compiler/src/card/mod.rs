@@ -1,0 +1,169 @@
+//! The model card of an artifact: a README.md of the form that the Hugging Face hub reads. It says what `planish.json` says, and
+//! how libraries load the artifact.
+
+mod examples;
+mod front;
+mod optimum;
+#[cfg(test)]
+mod tests;
+mod transformers_js;
+mod values;
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment};
+use planish_artifact::manifest::{HubSource, Manifest, SourceManifest};
+use planish_artifact::{Artifact, CARD};
+use planish_files::Kind;
+use serde::Serialize;
+
+use examples::Example;
+
+/// The card and the code in it, by the names of the templates.
+const TEMPLATES: [(&str, &str); 6] = [
+    ("card.md", include_str!("templates/card.md")),
+    (examples::ONNX_RUNTIME, include_str!("templates/onnxruntime.py")),
+    (examples::OPTIMUM, include_str!("templates/optimum.py")),
+    (examples::SENTENCE_TRANSFORMERS, include_str!("templates/sentence_transformers.py")),
+    (examples::TRANSFORMERS_JS, include_str!("templates/transformers.js")),
+    (examples::GENAI, include_str!("templates/genai.py")),
+];
+
+/// What the template of the card shows.
+#[derive(Serialize)]
+struct Page<'a> {
+    front: String,
+    title: String,
+    hub: Option<&'a str>,
+    producer: &'a str,
+    target: &'static str,
+    facts: Vec<(&'static str, String)>,
+    examples: Vec<Example>,
+    notes: Vec<&'static str>,
+    files: Vec<(String, u64)>,
+    companions: Vec<String>,
+    verification: Option<String>,
+    evaluation: Option<String>,
+}
+
+/// Writes the card into the folder of an artifact that is to have one, unless one is there that somebody changed.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn write(artifact: &Artifact) -> Result<()> {
+    let path = artifact.folder.join(CARD);
+    if !has_card(&artifact.manifest) || path.exists() {
+        return Ok(());
+    }
+    fs::write(&path, text(artifact)?).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Whether the card of an artifact is as planish wrote it: then it is written anew where the artifact changes.
+pub(crate) fn is_as_written(artifact: &Artifact) -> bool {
+    let found = planish_files::read_text(&artifact.folder.join(CARD), &Kind::CARD);
+    has_card(&artifact.manifest) && found.is_ok_and(|found| text(artifact).is_ok_and(|written| written == found))
+}
+
+fn has_card(manifest: &Manifest) -> bool {
+    manifest.companions.iter().any(|name| name == CARD)
+}
+
+/// The card of an artifact.
+fn text(artifact: &Artifact) -> Result<String> {
+    let manifest = &artifact.manifest;
+    let mut environment = Environment::new();
+    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    for (name, template) in TEMPLATES {
+        environment.add_template(name, template)?;
+    }
+    let hub = hub(&manifest.source);
+    let others = manifest.linked.iter().chain(&manifest.companions);
+    let page = Page {
+        front: front::text(manifest),
+        title: plain(&manifest.source.name),
+        hub: hub.map(|hub| hub.name.as_str()),
+        producer: &manifest.producer,
+        target: artifact.backend.target.name,
+        facts: facts(manifest, hub),
+        examples: examples::of(artifact, &environment)?,
+        notes: examples::notes(artifact),
+        files: manifest.files.iter().map(|file| (code(&file.name), file.bytes)).collect(),
+        companions: others.filter(|name| *name != CARD).map(|name| code(name)).collect(),
+        verification: manifest.verification.as_ref().map(|report| markdown(&report.to_string())),
+        evaluation: manifest.evaluation.as_ref().map(|evaluation| markdown(&evaluation.to_string())),
+    };
+    let text = environment.get_template("card.md")?.render(Serde(page))?;
+    Ok(text.trim_end().to_owned() + "\n")
+}
+
+/// The model of the hub that a source is, or that the artifact was made from that the source is.
+fn hub(source: &SourceManifest) -> Option<&HubSource> {
+    source.hub.as_ref().or_else(|| hub(&source.artifact.as_ref()?.source))
+}
+
+/// The rows of the table of what was compiled.
+fn facts(manifest: &Manifest, hub: Option<&HubSource>) -> Vec<(&'static str, String)> {
+    let types = match (manifest.precision_name(), manifest.precision.to_string()) {
+        (codes, rest) if codes == rest || rest == "f32" => codes,
+        (codes, half) => format!("{codes}, else {half}"),
+    };
+    let adapters = &manifest.source.adapters;
+    let on_data = |data: &planish_artifact::manifest::CalibratedOn| {
+        format!("{} samples of {}{}", data.samples, plain(&data.data.name), data.split)
+    };
+    let facts = [
+        ("Model type", Some(manifest.architecture.clone())),
+        ("Task", manifest.task.map(|task| task.to_string())),
+        ("Parameters", Some(manifest.parameters.to_string())),
+        ("Longest text", manifest.max_sequence_length.map(|tokens| format!("{tokens} tokens"))),
+        ("Adapters", (!adapters.is_empty()).then(|| adapters.len().to_string())),
+        ("Target", Some(manifest.target.clone())),
+        ("Precision", Some(types)),
+        ("Calibrated on", manifest.calibration.as_ref().map(on_data)),
+        ("ONNX opset", Some(manifest.opset.to_string())),
+        ("Commit of the source", hub.map(|hub| format!("`{}`", hub.commit))),
+        ("Compiler", Some(manifest.producer.clone())),
+    ];
+    facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// A report as Markdown: its lines as a list, and tables as they are.
+fn markdown(report: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut was_table = false;
+    for line in report.lines().filter(|line| !line.trim().is_empty()) {
+        let is_table = line.starts_with('|');
+        if is_table != was_table && !lines.is_empty() {
+            lines.push(String::new());
+        }
+        let line = line.replace('<', "&lt;");
+        lines.push(if is_table { line } else { format!("- {}", line.trim()) });
+        was_table = is_table;
+    }
+    lines.join("\n")
+}
+
+/// A name of a file as code of Markdown, where it can be that.
+fn code(name: &str) -> String {
+    match name.contains(['`', '|']) || name.chars().any(char::is_control) {
+        true => plain(name),
+        false => format!("`{name}`"),
+    }
+}
+
+/// A name from elsewhere as text of Markdown: what Markdown or a table would read otherwise has a backslash before it.
+fn plain(name: &str) -> String {
+    let mut text = String::new();
+    for letter in name.chars() {
+        match letter {
+            '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '|' | '#' | '&' | '!' => text.extend(['\\', letter]),
+            letter if letter.is_control() => text.push('\u{fffd}'),
+            letter => text.push(letter),
+        }
+    }
+    text
+}
