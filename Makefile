@@ -184,9 +184,11 @@ test-tools: ## test the scripts in tools/
 
 # The test of the same name in tests/end_to_end writes the example. Screenshots are in $(TARGET_DIR)/report-screenshots.
 .PHONY: test-report
-test-report: deps ## open the report of an example in Chromium (Debian: apt install chromium): plots, errors, phones, light and dark
+test-report: deps ## open the report of an example, and pages of inspect, in Chromium (Debian: apt install chromium): plots, errors, phones, light and dark
 	cargo test -p planish --test end_to_end $(CARGO_FLAGS) $(FEATURES) -- --exact bench_report::the_report_of_an_example_is_written
 	python3 tools/check_report.py $(TARGET_DIR)/report-example.html $(TARGET_DIR)/report-screenshots
+	cargo test -p planish --test end_to_end $(CARGO_FLAGS) $(FEATURES) -- --exact inspect::pages_are_one_file_with_the_graph
+	python3 tools/check_inspect.py --screenshots $(TARGET_DIR)/report-screenshots $(addprefix $(TARGET_DIR)/inspect-,artifact.html checkpoint.html graph.html)
 
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 

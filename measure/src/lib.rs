@@ -6,4 +6,5 @@
 pub mod apart;
 pub mod bench;
 pub mod inspect;
+mod page;
 pub mod profile;

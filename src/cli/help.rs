@@ -70,6 +70,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
         &[
             ("model", "The folder of an artifact, a checkpoint, an .onnx file, or an .engine file"),
             ("svg", "Draw the graph in an SVG file"),
+            ("html", "Write a page of HTML with the graph, weights and sizes"),
             ("show", "cost, memory, kernels, attention or fusion, such as cost,memory"),
             ("estimate", "With cost: memory=16G (the largest batch that fits), or training"),
             ("batch", "Rows [default: 1]"),

@@ -9,7 +9,8 @@ use planish_artifact::files;
 use planish_artifact::value::ValueInfo;
 use planish_data::inputs::Sizes;
 use planish_measure::inspect::{
-    Asked, Gpu, IMAGE_SIDE, Inspection, Kernels, Memory, ModelCost, Opened, PartInspection, Picture, dot, engines, svg,
+    Asked, Gpu, IMAGE_SIDE, Inspection, Kernels, Memory, ModelCost, Opened, PageOptions, PartInspection, Picture, dot,
+    engines, html, svg,
 };
 use planish_onnx::ImportOptions;
 use serde::Serialize;
@@ -34,7 +35,7 @@ pub(super) struct Arguments {
     model: PathBuf,
     /// What to show in place of the inputs, outputs, weights and operators. Several views make one JSON object with a member for
     /// each, by its name; attention is in the member memory
-    #[arg(long, value_enum, value_name = "VIEW,..", value_delimiter = ',', conflicts_with_all = ["dot", "svg"])]
+    #[arg(long, value_enum, value_name = "VIEW,..", value_delimiter = ',', conflicts_with_all = ["dot", "svg", "html"])]
     show: Vec<View>,
     /// Find high-level operators, such as attention, in the graph before it is shown
     #[arg(long)]
@@ -45,6 +46,9 @@ pub(super) struct Arguments {
     /// Draw the graph, without constants, in an SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write a page of HTML with the graph by layer, its nodes and weights, sizes, verification and fusion; it needs no other files
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// The GPU that --show kernels predicts times for: a100, h100 or h200, with the figures of its datasheet [default: h100]
     #[arg(long, value_name = "NAME", value_parser = inspect_kernels::gpu)]
     gpu: Option<Gpu>,
@@ -52,7 +56,7 @@ pub(super) struct Arguments {
     /// such a GPU need not compile them. This needs NVRTC, and no GPU
     #[arg(long, value_name = "ARCHITECTURE", value_parser = super::runtimes::architecture)]
     compile: Option<String>,
-    /// Rows of a run, for all views but fusion [default: 1]
+    /// Rows of a run, for --html and all views but fusion [default: 1]
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
     /// Tokens of a row [default: 128; for cost and kernels as many as the model takes if that is less]
@@ -134,12 +138,12 @@ impl Arguments {
     fn check(&self) -> Result<(), Usage> {
         let of_kernels = [("--gpu", self.gpu.is_some()), ("--compile", self.compile.is_some())];
         let sizes = [("--batch", self.batch), ("--seq", self.seq), ("--past", self.past)];
-        let has_sizes = self.show.iter().any(|view| *view != View::Fusion);
+        let has_sizes = self.html.is_some() || self.show.iter().any(|view| *view != View::Fusion);
         let given = of_kernels.into_iter().find(|(_, given)| *given && !self.shows(View::Kernels));
         if let Some((option, _)) = given {
             return Err(Usage(format!("{option} is for --show kernels; add that")));
         }
-        let pictures = [("--dot", &self.dot), ("--svg", &self.svg)];
+        let pictures = [("--dot", &self.dot), ("--svg", &self.svg), ("--html", &self.html)];
         if let Some((option, _)) = pictures.iter().find(|(_, path)| path.is_some() && self.estimate.is_given()) {
             let why = format!(
                 "{option} draws the graph, and --estimate adds to --show cost; leave out {option}, or --estimate"
@@ -147,16 +151,20 @@ impl Arguments {
             return Err(Usage(why));
         }
         match sizes.into_iter().find(|(_, size)| size.is_some() && !has_sizes) {
-            Some((option, _)) => {
-                Err(Usage(format!("{option} is for --show memory, attention, kernels and cost; add one of them")))
-            }
+            Some((option, _)) => Err(Usage(format!(
+                "{option} is for --html and --show memory, attention, kernels and cost; add one of them"
+            ))),
             None => Ok(()),
         }
     }
 }
 
 pub(super) fn run(mut arguments: Arguments) -> Result<()> {
-    let pictures = [("--dot", arguments.dot.as_deref()), ("--svg", arguments.svg.as_deref())];
+    let pictures = [
+        ("--dot", arguments.dot.as_deref()),
+        ("--svg", arguments.svg.as_deref()),
+        ("--html", arguments.html.as_deref()),
+    ];
     overwrites::check(pictures, [arguments.model.as_path()], [])?;
     if arguments.estimate.is_given() && arguments.show.is_empty() && pictures.iter().all(|(_, path)| path.is_none()) {
         arguments.show.push(View::Cost);
@@ -174,6 +182,7 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
         || arguments.raised
         || arguments.dot.is_some()
         || arguments.svg.is_some()
+        || arguments.html.is_some()
         || !options.is_empty();
     let engines = if graphs { Vec::new() } else { engines(&arguments.model)? };
     if !engines.is_empty() {
@@ -193,8 +202,22 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     if let Some(path) = &arguments.svg {
         files::write(path, svg(&picture).as_bytes())?;
     }
+    if let Some(path) = &arguments.html {
+        files::write(path, page(&arguments, &options, &opened)?.as_bytes())?;
+    }
     let inspection = opened.inspect();
     if arguments.json { print_json(&inspection) } else { print(&text(&arguments.model, &inspection)) }
+}
+
+/// The page of `--html`.
+fn page(arguments: &Arguments, options: &ImportOptions, opened: &Opened) -> Result<String> {
+    let asked = arguments.asked();
+    opened.check_sizes(asked).map_err(Usage)?;
+    let resolved = arguments.model.canonicalize().unwrap_or_else(|_| arguments.model.clone());
+    let title = resolved.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let page = PageOptions { title, sizes: opened.sizes(asked), past: arguments.past.unwrap_or(0) };
+    // What explains raises the graph, which the page shows as it is.
+    Ok(html(opened, &arguments.open(options)?.explain()?, &page)?)
 }
 
 /// Shows the views of `--show`.

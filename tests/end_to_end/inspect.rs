@@ -1,10 +1,11 @@
 //! `planish inspect`.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{artifact, golden, planish, repository, scratch, text};
+use crate::support::{artifact, golden, planish, planish_compile, repository, scratch, text};
 
 #[track_caller]
 fn inspected(arguments: &[&str]) -> Value {
@@ -59,4 +60,58 @@ fn drawings_have_every_operator_and_do_not_change() {
     assert_eq!(svg.matches("<g>").count(), boxes);
     assert_eq!(dot.matches(" -> ").count(), svg.matches("<path").count());
     assert!(dot.contains("label=\"encoder.layer.0\"") && dot.contains("label=\"encoder.layer.1\""), "{dot}");
+}
+
+/// The graph that a page has for its script.
+fn graph_of(page: &str) -> Value {
+    let (_, data) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
+    serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap()
+}
+
+/// The files stay in target/, where `make test-report` opens them in a browser.
+#[test]
+fn pages_are_one_file_with_the_graph() {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let folder = scratch();
+    let out = folder.path().join("gpt2-int4");
+    let more = ["--int4", "--recipe", "block-size=16", "--verify"];
+    planish_compile(&golden("gpt2"), &out, &more).exits(0, &[]);
+    let page = |model: &str, name: &str, more: &[&str]| {
+        let file = target.join(name);
+        planish([&["inspect", model, "--html", text(&file)], more].concat()).succeeds();
+        fs::read_to_string(file).unwrap()
+    };
+    let artifact = page(text(&out), "inspect-artifact.html", &["--batch", "2", "--seq", "8"]);
+    for says in ["<h1>gpt2-int4</h1>", "2 rows, 8 tokens", "id=\"checks\"", ">input_ids<", "MatMulNBits"] {
+        assert!(artifact.contains(says), "{says}");
+    }
+    assert_eq!(artifact.matches("<script").count(), 2, "{artifact}");
+    for elsewhere in ["http://", "https://", "src=", "@import"] {
+        assert!(!artifact.contains(elsewhere), "{elsewhere}");
+    }
+    let graph = graph_of(&artifact);
+    let inspection = inspected(&[text(&out)]);
+    let counts: u64 = inspection["parts"][0]["operators"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    let nodes = graph[0]["nodes"].as_array().unwrap();
+    assert_eq!(nodes.len() as u64, counts);
+    // Each operand is an input, a weight or the result of a node before.
+    let mut known: Vec<u64> = graph[0]["inputs"].as_array().unwrap().iter().filter_map(Value::as_u64).collect();
+    let values = graph[0]["values"].as_array().unwrap();
+    for node in nodes {
+        for operand in node[3].as_array().unwrap().iter().filter_map(Value::as_u64) {
+            let is_weight = values[usize::try_from(operand).unwrap()].as_array().unwrap().len() == 4;
+            assert!(is_weight || known.contains(&operand), "{node}");
+        }
+        known.extend(node[4].as_array().unwrap().iter().filter_map(Value::as_u64));
+    }
+    let weight = values.iter().find(|value| value[0] == "wte.weight").unwrap();
+    assert_eq!((&weight[2], &weight[3]), (&json!(6576), &json!("model.onnx")));
+
+    let several = page(text(&golden("t5")), "inspect-checkpoint.html", &[]);
+    assert_eq!(graph_of(&several).as_array().unwrap().len(), 3);
+    let model = repository().join("fixtures/graphs/optimum-bert/model.onnx");
+    let exported = page(text(&model), "inspect-graph.html", &[]);
+    assert!(exported.contains("<strong>2</strong> attention"), "{exported}");
+    planish(["inspect", text(&model), "--html", text(&model)]).exits(2, &["--html", "which this command reads"]);
+    planish(["inspect", text(&model), "--html", "x", "--show", "cost"]).exits(2, &["--html"]);
 }

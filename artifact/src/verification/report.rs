@@ -161,7 +161,8 @@ impl Report {
 impl CaseReport {
     /// The outputs that a table shows, by what it calls them: of a cache in which nothing misses
     /// only the worst keys or values.
-    fn rows(&self) -> Vec<(String, &OutputReport)> {
+    #[must_use]
+    pub fn rows(&self) -> Vec<(String, &OutputReport)> {
         let (cache, others): (Vec<_>, Vec<_>) = self.outputs.iter().partition(|output| output.is_cache);
         let error = |output: &OutputReport| output.figures.map_or(f64::INFINITY, |figures| figures.max_rel);
         let worst = cache.iter().max_by(|a, b| error(a).total_cmp(&error(b)));

@@ -8,6 +8,7 @@ mod dot;
 mod engine;
 mod kernels;
 mod memory;
+mod page;
 mod picture;
 mod sizes;
 mod svg;
@@ -40,6 +41,7 @@ pub use dot::dot;
 pub use engine::{EngineInspection, engines};
 pub use kernels::{Gpu, KernelRow, KernelWork, Kernels, LAUNCH_US, PartKernels, REACHED};
 pub use memory::{Memory, PartMemory, PlanError};
+pub use page::{PageOptions, html};
 pub use picture::Picture;
 pub use sizes::{Asked, IMAGE_SIDE};
 pub(crate) use svg::escaped;
@@ -63,6 +65,8 @@ pub struct Opened {
     pub is_native: bool,
     /// The most tokens in a row that it takes; absent where there is no limit.
     pub longest: Option<usize>,
+    /// The manifest, of an artifact.
+    pub(crate) manifest: Option<Box<Manifest>>,
     /// The names of the nodes in the files of the parts, where they are of ONNX files.
     names: BTreeMap<String, NodeNames>,
 }
@@ -101,6 +105,7 @@ impl Opened {
             longest: loaded.max_positions,
             graphs: loaded.parts.into_iter().map(|part| (part.name.to_owned(), part.graph)).collect(),
             is_native: false,
+            manifest: None,
         })
     }
 
@@ -119,7 +124,7 @@ impl Opened {
                 names.insert(part.name.clone(), NodeNames { results: node_results(&file)?, are_modules: true });
             }
         }
-        let Manifest { architecture, task, opset, max_sequence_length: longest, .. } = artifact.manifest;
+        let Manifest { architecture, task, opset, max_sequence_length: longest, .. } = artifact.manifest.clone();
         let is_native = artifact.backend.emitter.format() == Format::GRAPH;
         Ok(Self {
             architecture,
@@ -127,6 +132,7 @@ impl Opened {
             opset: Some(opset),
             graphs,
             is_native,
+            manifest: Some(Box::new(artifact.manifest)),
             longest,
             names,
         })

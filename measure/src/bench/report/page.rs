@@ -1,9 +1,8 @@
 //! The page as a whole.
 
 use jiff::Timestamp;
-use minijinja::syntax::SyntaxConfig;
+use minijinja::Error;
 use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, Error};
 use serde::Serialize;
 
 use super::sections::{Section, chip, sections, times};
@@ -12,14 +11,16 @@ use super::view::{Entry, View, what};
 use crate::bench::document::{Document, Status};
 use crate::bench::recommend::Recommendation;
 use crate::bench::table::significant;
+use crate::page::{STYLE, environment};
 
 const PAGE: &str = include_str!("templates/page.html");
-const STYLE: &str = include_str!("templates/style.css");
 
 /// What the template shows.
 #[derive(Serialize)]
 struct Page<'a> {
     style: &'static str,
+    command: &'static str,
+    policy: &'static str,
     title: String,
     facts: Vec<Fact>,
     /// The mark of each contestant that was measured, as SVG, with its name.
@@ -43,12 +44,11 @@ pub fn html(documents: &[(&str, &Document)]) -> Result<String, Error> {
     let view = View::new(documents);
     let measured = view.contestants.iter().enumerate().filter(|(index, _)| view.count(*index, Status::Measured) > 0);
     let contestants = measured.map(|(_, of)| (chip(of), of.label.as_str())).collect();
-    let mut environment = Environment::new();
-    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    environment.add_template("page.html", PAGE)?;
+    let environment = environment(&[("page.html", PAGE)])?;
     environment.get_template("page.html")?.render(Serde(Page {
         style: STYLE,
+        command: "planish bench",
+        policy: "",
         title: title(&view),
         facts: facts(&view),
         contestants,
