@@ -98,11 +98,9 @@ impl RuntimePackage {
     pub fn has_variants(self) -> bool {
         match self {
             Self::TransformersJs => true,
-            Self::Optimum
-            | Self::Genai
-            | Self::SentenceTransformers
-            | Self::TextEmbeddingsInference
-            | Self::Triton => false,
+            Self::Optimum | Self::Genai | Self::SentenceTransformers | Self::TextEmbeddingsInference | Self::Triton => {
+                false
+            }
         }
     }
 }

@@ -26,6 +26,9 @@ pub(super) const GENAI: &str = "genai.py";
 /// Modules that the library sentence-transformers makes of their settings alone.
 const MODULES_WITHOUT_WEIGHTS: [&str; 3] = ["Transformer", "Pooling", "Normalize"];
 
+/// Modules whose weights are in folders of their own, which the library's package has.
+const MODULES_WITH_WEIGHTS: [&str; 2] = ["Dense", "LayerNorm"];
+
 /// The most tokens that an example generates.
 const MOST_TOKENS: usize = 64;
 
@@ -143,20 +146,30 @@ pub(super) fn notes(artifact: &Artifact) -> Vec<&'static str> {
         RuntimePackage::Triton => vec![
             "For Triton Inference Server this folder is a model repository: its option `--model-repository` takes it.",
         ],
-        RuntimePackage::Optimum | RuntimePackage::Genai | RuntimePackage::TransformersJs => Vec::new(),
+        RuntimePackage::TextEmbeddingsInference => vec![
+            "For Text Embeddings Inference: `text-embeddings-router --model-id FOLDER --dtype float32`, in an image with its backend of ONNX Runtime.",
+        ],
+        RuntimePackage::Optimum
+        | RuntimePackage::Genai
+        | RuntimePackage::SentenceTransformers
+        | RuntimePackage::TransformersJs => Vec::new(),
     }
 }
 
 /// Files of the library's own layout, and modules that it makes without weights.
 fn sentence_transformers(subject: &Subject<'_>) -> Option<minijinja::Value> {
     let manifest = subject.manifest;
-    let fits = manifest.runtime_package == RuntimePackage::Optimum
+    let is_own = manifest.runtime_package == RuntimePackage::SentenceTransformers;
+    let fits = (is_own || manifest.runtime_package == RuntimePackage::Optimum)
         && manifest.task == Some(Task::SentenceSimilarity)
         && subject.has("tokenizer.json")
         && optimum::knows(subject)
         && subject.part()?.outputs.iter().any(|output| output.role == OutputRole::HiddenStates);
     let entries = module_entries(&subject.artifact.folder).ok()?;
-    let known = |class: &str| MODULES_WITHOUT_WEIGHTS.iter().any(|name| class.rsplit('.').next() == Some(name));
+    let with_weights: &[&str] = if is_own { &MODULES_WITH_WEIGHTS } else { &[] };
+    let known = |class: &str| {
+        MODULES_WITHOUT_WEIGHTS.iter().chain(with_weights).any(|name| class.rsplit('.').next() == Some(name))
+    };
     let has_modules = !entries.is_empty() && entries.iter().all(|entry| known(&entry.full));
     (fits && has_modules).then(|| context! {})
 }

@@ -73,8 +73,13 @@ fn library(manifest: &Manifest) -> &'static str {
         _ if format == Format::ENGINE => "tensorrt",
         RuntimePackage::Genai => "onnxruntime-genai",
         RuntimePackage::TransformersJs => "transformers.js",
-        RuntimePackage::Optimum if manifest.task == Some(Task::SentenceSimilarity) => "sentence-transformers",
-        RuntimePackage::Optimum | RuntimePackage::Triton => "onnxruntime",
+        RuntimePackage::SentenceTransformers => "sentence-transformers",
+        RuntimePackage::Optimum | RuntimePackage::TextEmbeddingsInference
+            if manifest.task == Some(Task::SentenceSimilarity) =>
+        {
+            "sentence-transformers"
+        }
+        RuntimePackage::Optimum | RuntimePackage::TextEmbeddingsInference | RuntimePackage::Triton => "onnxruntime",
     }
 }
 

@@ -15,7 +15,10 @@ use anyhow::{Context, Result};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment};
+use planish_artifact::evaluation::Evaluation;
 use planish_artifact::manifest::{HubSource, Manifest, SourceManifest};
+use planish_artifact::variants::VariantName;
+use planish_artifact::verification::Report;
 use planish_artifact::{Artifact, CARD};
 use planish_files::Kind;
 use serde::Serialize;
@@ -47,6 +50,12 @@ struct Page<'a> {
     companions: Vec<String>,
     verification: Option<String>,
     evaluation: Option<String>,
+}
+
+/// What was measured of an artifact or of one of its variants.
+struct Measured<'a> {
+    verification: Option<&'a Report>,
+    evaluation: Option<&'a Evaluation>,
 }
 
 /// Writes the card into the folder of an artifact that is to have one, unless one is there that somebody changed.
@@ -81,6 +90,7 @@ fn text(artifact: &Artifact) -> Result<String> {
         environment.add_template(name, template)?;
     }
     let hub = hub(&manifest.source);
+    let files = manifest.files.iter().chain(manifest.variants.iter().flat_map(|variant| &variant.files));
     let others = manifest.linked.iter().chain(&manifest.companions);
     let page = Page {
         front: front::text(manifest),
@@ -91,10 +101,10 @@ fn text(artifact: &Artifact) -> Result<String> {
         facts: facts(manifest, hub),
         examples: examples::of(artifact, &environment)?,
         notes: examples::notes(artifact),
-        files: manifest.files.iter().map(|file| (code(&file.name), file.bytes)).collect(),
+        files: files.map(|file| (code(&file.name), file.bytes)).collect(),
         companions: others.filter(|name| *name != CARD).map(|name| code(name)).collect(),
-        verification: manifest.verification.as_ref().map(|report| markdown(&report.to_string())),
-        evaluation: manifest.evaluation.as_ref().map(|evaluation| markdown(&evaluation.to_string())),
+        verification: reports(manifest, |of| Some(of.verification?.to_string())),
+        evaluation: reports(manifest, |of| Some(of.evaluation?.to_string())),
     };
     let text = environment.get_template("card.md")?.render(Serde(page))?;
     Ok(text.trim_end().to_owned() + "\n")
@@ -111,6 +121,8 @@ fn facts(manifest: &Manifest, hub: Option<&HubSource>) -> Vec<(&'static str, Str
         (codes, rest) if codes == rest || rest == "f32" => codes,
         (codes, half) => format!("{codes}, else {half}"),
     };
+    let further = manifest.variants.iter().map(|variant| variant.name);
+    let variants: Vec<&str> = manifest.variant.into_iter().chain(further).map(VariantName::name).collect();
     let adapters = &manifest.source.adapters;
     let on_data = |data: &planish_artifact::manifest::CalibratedOn| {
         format!("{} samples of {}{}", data.samples, plain(&data.data.name), data.split)
@@ -123,12 +135,28 @@ fn facts(manifest: &Manifest, hub: Option<&HubSource>) -> Vec<(&'static str, Str
         ("Adapters", (!adapters.is_empty()).then(|| adapters.len().to_string())),
         ("Target", Some(manifest.target.clone())),
         ("Precision", Some(types)),
+        ("Variants", (!variants.is_empty()).then(|| variants.join(", "))),
         ("Calibrated on", manifest.calibration.as_ref().map(on_data)),
         ("ONNX opset", Some(manifest.opset.to_string())),
         ("Commit of the source", hub.map(|hub| format!("`{}`", hub.commit))),
         ("Compiler", Some(manifest.producer.clone())),
     ];
     facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// The reports of an artifact and of its variants as Markdown; absent where there is none.
+fn reports(manifest: &Manifest, of: fn(Measured<'_>) -> Option<String>) -> Option<String> {
+    let own = Measured { verification: manifest.verification.as_ref(), evaluation: manifest.evaluation.as_ref() };
+    let variants = manifest.variants.iter().map(|variant| {
+        let (verification, evaluation) = (variant.verification.as_ref(), variant.evaluation.as_ref());
+        (Some(variant.name), Measured { verification, evaluation })
+    });
+    let reports = [(manifest.variant, own)].into_iter().chain(variants).filter_map(|(name, measured)| {
+        let report = markdown(&of(measured)?);
+        Some(name.map(|name| format!("Variant {name}:\n\n{report}")).unwrap_or(report))
+    });
+    let reports: Vec<String> = reports.collect();
+    (!reports.is_empty()).then(|| reports.join("\n\n"))
 }
 
 /// A report as Markdown: its lines as a list, and tables as they are.

@@ -5,6 +5,7 @@ use std::path::Path;
 use minijinja::context;
 use planish_artifact::evaluation::Pooling;
 use planish_artifact::package::RuntimePackage;
+use planish_artifact::variants::VariantName;
 use planish_ir::InputRole;
 use planish_models::{Task, module_entries, pooling_modes};
 
@@ -92,7 +93,9 @@ pub(super) fn context(subject: &Subject<'_>) -> Option<minijinja::Value> {
         Task::AutomaticSpeechRecognition if hears && subject.has("tokenizer.json") => (task.name(), samples.to_owned()),
         _ => return None,
     };
-    Some(context! { pipeline, arguments })
+    // The library's name for files without a suffix is fp32.
+    let dtype = subject.manifest.variant.unwrap_or(VariantName::Fp32).name();
+    Some(context! { pipeline, arguments, dtype })
 }
 
 /// The options of the pipeline for vectors of texts.
