@@ -50,6 +50,8 @@ TENSORRT := .deps/compat-tensorrt
 WEIGHTS := .deps/bench-weights
 RAY := .deps/ray
 HUB := .deps/compat-hub
+STORES := .deps/compat-stores
+AZURITE := .deps/azurite
 TRANSFORMERS_JS := .deps/compat-transformers-js
 GOLDENS = $(dir $(wildcard fixtures/goldens/*/io.safetensors)) $(MINILM):fixtures/minilm/io.safetensors
 DECODERS = $(dir $(shell grep -lE '(CausalLM|LMHeadModel)"' fixtures/goldens/*/config.json))
@@ -418,6 +420,10 @@ test-ray: deps build $(RAY)/.installed ## run the scripts of docs/scale.md (Ray 
 compat-hub: deps build $(HUB)/.installed ## hold the cache of models of the hub against Python's huggingface_hub, both ways
 	$(HUB)/bin/python tests/compat/check_hub.py $(PLANISH) $(MINILM)
 
+.PHONY: compat-stores
+compat-stores: deps build $(STORES)/.installed $(AZURITE)/.installed ## compile from the object stores of moto (S3) and Azurite (Azure), which check signatures
+	$(STORES)/bin/python tests/compat/check_stores.py $(PLANISH) $(MINILM) --azurite $(AZURITE)/node_modules/.bin/azurite-blob
+
 .PHONY: compat-sounds
 compat-sounds: deps build $(EXPORTERS)/.installed ## hold what becomes of recordings against transformers; needs ffmpeg and espeak-ng (installs PyTorch)
 	$(EXPORTERS)/bin/python tests/compat/check_sounds.py $(PLANISH)
@@ -436,6 +442,11 @@ $(WEIGHTS)/.installed: tools/weights/requirements.txt tests/compat/requirements-
 $(RAY)/.installed: tests/compat/requirements-ray.txt
 $(WHEEL_TOOLS)/.installed: tools/wheel/requirements.txt
 $(HUB)/.installed: tests/compat/requirements-hub.txt
+$(STORES)/.installed: tests/compat/requirements-stores.txt
+$(AZURITE)/.installed:
+	rm -rf $(AZURITE) && mkdir -p $(AZURITE) && echo '{"private": true}' > $(AZURITE)/package.json
+	cd $(AZURITE) && npm install --ignore-scripts --no-audit --no-fund --silent --save-exact azurite@3.37.0
+	touch $@
 %/.installed:
 	rm -rf $*
 	python3 -m venv $*

@@ -134,6 +134,19 @@ impl Cache {
         }
     }
 
+    /// Forgets a file of a commit whose bytes have another name than one, and those bytes.
+    pub(crate) fn forget_others(&self, commit: &str, file: &str, etag: Option<&str>) -> Result<(), HubError> {
+        let path = self.snapshot(commit).join(file);
+        let Ok(target) = fs::read_link(&path) else { return Ok(()) };
+        let Some(name) = target.file_name().filter(|name| name.to_str() != etag) else { return Ok(()) };
+        fs::remove_file(&path).map_err(failed("remove", &path))?;
+        let blob = self.folder.join("blobs").join(name);
+        match fs::remove_file(&blob) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &blob)(error)),
+            _ => Ok(()),
+        }
+    }
+
     /// Enters bytes that are there as a file of a commit.
     pub(crate) fn link(&self, commit: &str, file: &str, etag: &str) -> Result<(), HubError> {
         let path = self.snapshot(commit).join(file);

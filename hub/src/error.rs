@@ -84,6 +84,14 @@ pub enum HubError {
         /// How to come by the model otherwise.
         advice: String,
     },
+    /// A bucket or a web server has no such thing, or does not give it to this user.
+    #[error("{address}: {message}")]
+    Store {
+        /// The address.
+        address: String,
+        /// What the answer is, and what to type next.
+        message: String,
+    },
     /// What was downloaded is not what the hub said it would be.
     #[error("{file} of {repository}: {message}")]
     Content {
@@ -96,7 +104,7 @@ pub enum HubError {
     },
     /// There is no room for a file.
     #[error(
-        "no space for {file} in {}: {message}; make room, or set HF_HUB_CACHE to a folder on another disk; what was downloaded is \
+        "no space for {file} in {}: {message}; make room, or set {variable} to a folder on another disk; what was downloaded is \
          kept, and the next run goes on from there",
         cache.display()
     )]
@@ -107,6 +115,8 @@ pub enum HubError {
         cache: PathBuf,
         /// How much is missing.
         message: String,
+        /// The environment variable that says where the cache is.
+        variable: &'static str,
     },
     /// A file of the cache cannot be read or written.
     #[error("cannot {what} {}", path.display())]

@@ -1,35 +1,19 @@
-//! One file: what the hub says of it, and its bytes.
+//! One file of the hub: what the hub says of it, and its bytes.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::time::Duration;
 
-use ring::digest::{Context, SHA256};
 use ureq::http::StatusCode;
 use ureq::{Body, http::Response};
 
-use crate::cache::{Lock, failed, make_parent};
 use crate::http::{Ask, Redirects, Verb, header};
 use crate::name::is_file;
+use crate::transfer::{Answer, Facts, Origin, Transfer, is_sha256};
 use crate::{HubError, Observer, Repository};
-
-/// How many transfers in turn may break without a byte.
-const TRIES: u32 = 5;
-
-const CHUNK: usize = 256 << 10;
-
-/// What the hub says of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Facts {
-    /// The name of its bytes: for a large file their SHA-256.
-    pub(crate) etag: String,
-    pub(crate) bytes: Option<u64>,
-}
 
 impl Repository<'_> {
     /// Has the cache hold a file.
     pub(crate) fn fetch_file(&self, file: &str, observer: &dyn Observer) -> Result<(), HubError> {
-        let place = self.folder().join(file);
+        let place = self.cache.snapshot(&self.commit).join(file);
         if place.exists() {
             return Ok(());
         }
@@ -43,11 +27,8 @@ impl Repository<'_> {
             );
         }
         let facts = Facts { bytes: facts.bytes.or(listed), ..facts };
-        let lock =
-            self.cache.lock(&facts.etag, &|| observer.waits(&format!("another process downloads {file}; waiting")))?;
-        if !self.cache.blob(&facts.etag).exists() {
-            self.download(file, &facts, &lock, observer)?;
-        }
+        let origin = RepositoryFile { repository: self, file, etag: &facts.etag };
+        Transfer::new(&origin, &self.cache, (file, &facts), observer).settle()?;
         self.cache.link(&self.commit, file, &facts.etag)
     }
 
@@ -74,57 +55,6 @@ impl Repository<'_> {
         let length = header(&response, "content-length").filter(|_| response.status().is_success());
         let bytes = header(&response, "x-linked-size").or(length).and_then(|text| text.parse().ok());
         Ok(Facts { etag: etag.to_owned(), bytes })
-    }
-
-    /// Downloads the bytes of a file, or those that are missing, and checks them.
-    fn download(&self, file: &str, facts: &Facts, lock: &Lock, observer: &dyn Observer) -> Result<(), HubError> {
-        let path = self.cache.incomplete(&facts.etag, lock);
-        make_parent(&path)?;
-        let mut options = OpenOptions::new();
-        #[allow(clippy::disallowed_methods, reason = "the file is written; what is there already is a part of it")]
-        let mut draft = options.read(true).append(true).create(true).open(&path).map_err(failed("open", &path))?;
-        let have = draft.metadata().map_err(failed("read", &path))?.len();
-        let mut transfer = Transfer { repository: self, file, facts, have: 0, observer };
-        self.check_space(file, facts.bytes.map(|bytes| bytes.saturating_sub(have)))?;
-        match facts.bytes {
-            // Only a checksum tells whether what is there begins the file.
-            Some(bytes) if have <= bytes && is_sha256(&facts.etag) => transfer.have = have,
-            _ => draft.set_len(0).map_err(failed("write", &path))?,
-        }
-        observer.begins(file, facts.bytes, transfer.have);
-        let goes_on = transfer.have > 0;
-        transfer.run(&mut draft, &path)?;
-        let mut checked = transfer.check(&mut draft, &path);
-        if goes_on && checked.is_err() {
-            // What was there began another file.
-            observer.loses(transfer.have);
-            draft.set_len(0).map_err(failed("write", &path))?;
-            transfer.have = 0;
-            transfer.run(&mut draft, &path)?;
-            checked = transfer.check(&mut draft, &path);
-        }
-        if let Err(error) = checked {
-            fs::remove_file(&path).map_err(failed("remove", &path))?;
-            return Err(error);
-        }
-        let blob = self.cache.blob(&facts.etag);
-        fs::rename(&path, &blob).map_err(failed("write", &blob))?;
-        Ok(())
-    }
-
-    /// Refuses to begin what cannot end.
-    fn check_space(&self, file: &str, missing: Option<u64>) -> Result<(), HubError> {
-        let Some(missing) = missing else { return Ok(()) };
-        let Ok(disk) = rustix::fs::statvfs(&self.cache.root) else { return Ok(()) };
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if missing > free {
-            return Err(self.full(file, format!("{missing} bytes are to come, and {free} are free")));
-        }
-        Ok(())
-    }
-
-    fn full(&self, file: &str, message: String) -> HubError {
-        HubError::Full { file: file.to_owned(), cache: self.cache.root.clone(), message }
     }
 
     pub(crate) fn differs(&self, file: &str, message: String) -> HubError {
@@ -172,126 +102,48 @@ impl Repository<'_> {
     }
 }
 
-/// The bytes of a file on their way.
-struct Transfer<'a> {
+/// A file of a repository.
+struct RepositoryFile<'a> {
     repository: &'a Repository<'a>,
     file: &'a str,
-    facts: &'a Facts,
-    have: u64,
-    observer: &'a dyn Observer,
+    etag: &'a str,
 }
 
-impl Transfer<'_> {
-    /// Downloads what is missing; a transfer that breaks goes on where it broke.
-    fn run(&mut self, draft: &mut File, path: &Path) -> Result<(), HubError> {
-        let (mut failures, mut is_whole) = (0, self.facts.bytes == Some(0));
-        let mut farthest = self.have;
-        while !is_whole && self.facts.bytes != Some(self.have) {
-            let broke = match self.part(draft, path)? {
-                Ok(()) if self.facts.bytes.is_none() => {
-                    is_whole = true;
-                    continue;
-                }
-                Ok(()) if self.facts.bytes == Some(self.have) => continue,
-                Ok(()) => "it ends early".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            // A server without the range sends all again, which is nothing new.
-            failures = if self.have > farthest { 1 } else { failures + 1 };
-            farthest = farthest.max(self.have);
-            if failures >= TRIES {
-                let total = self.facts.bytes.map(|bytes| format!(" of {bytes}")).unwrap_or_default();
-                let message = format!(
-                    "the transfer breaks after {}{total} bytes ({broke}); what came is kept, and the next run goes on from there",
-                    self.have
-                );
-                return Err(self.repository.differs(self.file, message));
-            }
-            let wait = self.repository.hub.client.pause(failures);
-            let after = format!("{}: the transfer breaks after {} bytes ({broke}); going on", self.file, self.have);
-            self.observer.waits(&after);
-            std::thread::sleep(wait);
-        }
-        Ok(())
-    }
-
-    /// One request for the rest; the inner error is one of the transfer.
-    fn part(&mut self, draft: &mut File, path: &Path) -> Result<io::Result<()>, HubError> {
+impl Origin for RepositoryFile<'_> {
+    fn bytes_from(&self, from: u64, observer: &dyn Observer) -> Result<Answer, HubError> {
         let url = self.repository.url(self.file);
-        let ask = Ask { method: Verb::Get, url: &url, range: (self.have, None), redirects: Redirects::All };
-        let response = self.repository.hub.client.send(ask, self.observer)?;
+        let ask = Ask { method: Verb::Get, url: &url, range: (from, None), redirects: Redirects::All };
+        let response = self.repository.hub.client.send(ask, observer)?;
+        let body = |response: Response<Body>| Box::new(response.into_body().into_reader());
         match response.status() {
-            StatusCode::PARTIAL_CONTENT if starts_at(&response, self.have) => {}
-            StatusCode::OK if self.have == 0 => {}
-            // The whole in place of the rest, or a rest that there is not.
-            StatusCode::OK | StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE if self.have > 0 => {
-                draft.set_len(0).map_err(failed("write", path))?;
-                self.observer.loses(self.have);
-                self.have = 0;
-                if response.status() != StatusCode::OK {
-                    return Ok(Err(io::Error::other("the server has no such range")));
-                }
-            }
-            _ => return Err(self.repository.refused(&response, &url, Some(self.file))),
-        }
-        let mut body = response.into_body().into_reader();
-        let mut chunk = vec![0; CHUNK];
-        loop {
-            let count = match body.read(&mut chunk) {
-                Ok(0) => return Ok(Ok(())),
-                Ok(count) => count,
-                Err(error) => return Ok(Err(error)),
-            };
-            let now = self.have.saturating_add(count as u64);
-            if let Some(bytes) = self.facts.bytes.filter(|bytes| now > *bytes) {
-                fs::remove_file(path).map_err(failed("remove", path))?;
-                let message = format!(
-                    "the hub says that it has {bytes} bytes, and more come; try again, or tell who runs the hub"
-                );
-                return Err(self.repository.differs(self.file, message));
-            }
-            draft.write_all(&chunk[..count]).map_err(|error| self.unwritten(error, path))?;
-            self.have = now;
-            self.observer.comes(count as u64);
+            StatusCode::PARTIAL_CONTENT if starts_at(&response, from) => Ok(Answer::Rest(body(response))),
+            StatusCode::OK if from == 0 => Ok(Answer::Rest(body(response))),
+            StatusCode::OK => Ok(Answer::Whole(body(response))),
+            StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE if from > 0 => Ok(Answer::NoRange),
+            _ => Err(self.repository.refused(&response, &url, Some(self.file))),
         }
     }
 
-    fn unwritten(&self, error: io::Error, path: &Path) -> HubError {
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                self.repository.full(self.file, format!("{} bytes are written, and no more fit", self.have))
-            }
-            _ => failed("write", path)(error),
-        }
+    fn pause(&self, failures: u32) -> Duration {
+        self.repository.hub.client.pause(failures)
     }
 
-    /// Checks that the bytes of a large file are those that the hub names.
-    fn check(&self, draft: &mut File, path: &Path) -> Result<(), HubError> {
-        let etag = self.facts.etag.as_str();
-        if !is_sha256(etag) {
-            return Ok(());
-        }
-        let mut context = Context::new(&SHA256);
-        let mut chunk = vec![0; CHUNK];
-        draft.seek(SeekFrom::Start(0)).map_err(failed("read", path))?;
-        loop {
-            match draft.read(&mut chunk).map_err(failed("read", path))? {
-                0 => break,
-                count => context.update(&chunk[..count]),
-            }
-        }
-        let found: String = context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        if found == etag {
-            return Ok(());
-        }
-        let message = format!("its SHA-256 is {found}, and the hub says {etag}: what came is removed; try again");
-        Err(self.repository.differs(self.file, message))
+    /// Only a checksum tells whether what is there begins the file.
+    fn goes_on(&self) -> bool {
+        is_sha256(self.etag)
     }
-}
 
-/// Whether an ETag is the checksum of a large file. Small ones have git's, of other bytes than theirs.
-fn is_sha256(etag: &str) -> bool {
-    etag.len() == 64 && etag.bytes().all(|byte| byte.is_ascii_hexdigit())
+    fn differs(&self, message: String) -> HubError {
+        self.repository.differs(self.file, message)
+    }
+
+    fn who(&self) -> &'static str {
+        "the hub"
+    }
+
+    fn variable(&self) -> &'static str {
+        "HF_HUB_CACHE"
+    }
 }
 
 /// Whether an answer has the bytes from one on.

@@ -20,8 +20,10 @@ const MOST_REDIRECTS: usize = 10;
 const LONGEST_WAIT: Duration = Duration::from_mins(5);
 
 /// Which redirects are followed.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Redirects {
+    /// None: a request that is signed is for one address.
+    None,
     /// Those to the same server: what a file is stands in an answer that redirects to the server that has its bytes.
     Own,
     All,
@@ -81,24 +83,34 @@ impl Client {
     /// # Errors
     /// When no answer comes, or it redirects to nowhere.
     pub(crate) fn send(&self, ask: Ask<'_>, observer: &dyn Observer) -> Result<Response<Body>, HubError> {
+        let answer = self.retried(host(ask.url), observer, || {
+            let answer = self.follow(ask.url, ask.redirects, |url| self.once(url, ask));
+            let passing = match &answer {
+                Ok(response) => Passing::of_status(response.status(), asked_to_wait(response)),
+                Err(failed) => failed.passing(),
+            };
+            (answer, passing)
+        });
+        answer.map_err(|failed| self.told(failed))
+    }
+
+    /// Asks again as long as what comes may be otherwise in a moment, but not for ever.
+    pub(crate) fn retried<T>(
+        &self,
+        host: &str,
+        observer: &dyn Observer,
+        mut ask: impl FnMut() -> (T, Option<Passing>),
+    ) -> T {
         let mut tried = 0;
         loop {
             tried += 1;
-            let answer = self.follow(ask);
-            let wait = match &answer {
-                Ok(response) if may_pass(response.status()) => asked_to_wait(response),
-                Err(Failed::Network(_, error)) if may_pass_by(error) => None,
-                _ => return answer.map_err(|failed| self.told(failed)),
-            };
+            let (answer, passing) = ask();
+            let Some(Passing { why, wait }) = passing else { return answer };
             let wait = wait.unwrap_or_else(|| self.pause(tried));
             if tried >= TRIES || wait > LONGEST_WAIT {
-                return answer.map_err(|failed| self.told(failed));
+                return answer;
             }
-            let why = match &answer {
-                Ok(response) => format!("answers {}", response.status()),
-                Err(failed) => failed.reason(),
-            };
-            observer.waits(&format!("{}: {why}; asking again in {} s", host(ask.url), wait.as_secs_f32()));
+            observer.waits(&format!("{host}: {why}; asking again in {} s", wait.as_secs_f32()));
             std::thread::sleep(wait);
         }
     }
@@ -108,10 +120,19 @@ impl Client {
         self.settings.pause.saturating_mul(1 << failures.saturating_sub(1).min(5))
     }
 
-    fn follow(&self, ask: Ask<'_>) -> Result<Response<Body>, Failed> {
-        let mut url = ask.url.to_owned();
+    /// The answer to a request, behind redirects.
+    fn follow(
+        &self,
+        asked: &str,
+        redirects: Redirects,
+        once: impl Fn(&str) -> Result<Response<Body>, Failed>,
+    ) -> Result<Response<Body>, Failed> {
+        let mut url = asked.to_owned();
         for _ in 0..=MOST_REDIRECTS {
-            let response = self.once(&url, ask)?;
+            let response = once(&url)?;
+            if redirects == Redirects::None {
+                return Ok(response);
+            }
             let target = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
             let Some(target) = target.filter(|_| response.status().is_redirection()) else { return Ok(response) };
             let target = absolute(&url, target).ok_or_else(|| {
@@ -124,13 +145,13 @@ impl Client {
                 let message = format!("it redirects to {target}, which is not encrypted");
                 return Err(Failed::Told(HubError::Answer { url, message }));
             }
-            if ask.redirects == Redirects::Own && origin(&target) != origin(&url) {
+            if redirects == Redirects::Own && origin(&target) != origin(&url) {
                 return Ok(response);
             }
             url = target;
         }
         let message = format!("there are more than {MOST_REDIRECTS} redirects");
-        Err(Failed::Told(HubError::Answer { url: ask.url.to_owned(), message }))
+        Err(Failed::Told(HubError::Answer { url: asked.to_owned(), message }))
     }
 
     /// One request. Only the hub itself gets the token.
@@ -145,10 +166,23 @@ impl Client {
             let last = end.map(|end| end.saturating_sub(1).to_string()).unwrap_or_default();
             request = request.header("range", format!("bytes={from}-{last}"));
         }
-        let request = request.body(()).map_err(|error| {
-            Failed::Told(HubError::Answer { url: url.to_owned(), message: format!("this is no address: {error}") })
-        })?;
+        let request = request.body(()).map_err(|error| no_address(url, error))?;
         self.agent.run(request).map_err(|error| Failed::Network(url.to_owned(), error))
+    }
+
+    /// The answer to a request of another client, which says all of it but where redirects lead to.
+    pub(crate) fn pass(&self, request: Request<Vec<u8>>, redirects: Redirects) -> Result<Response<Body>, Failed> {
+        let (parts, body) = request.into_parts();
+        let asked = parts.uri.to_string();
+        self.follow(&asked, redirects, |url| {
+            let mut parts = parts.clone();
+            parts.uri = url.parse().map_err(|error| no_address(url, error))?;
+            let sent = match body.as_slice() {
+                [] => self.agent.run(Request::from_parts(parts, ())),
+                body => self.agent.run(Request::from_parts(parts, body)),
+            };
+            sent.map_err(|error| Failed::Network(url.to_owned(), error))
+        })
     }
 
     fn told(&self, failed: Failed) -> HubError {
@@ -168,14 +202,37 @@ impl Client {
     }
 }
 
+fn no_address(url: &str, error: impl std::fmt::Display) -> Failed {
+    Failed::Told(HubError::Answer { url: url.to_owned(), message: format!("this is no address: {error}") })
+}
+
+/// Why an answer may be another one in a moment.
+pub(crate) struct Passing {
+    why: String,
+    /// How long the server asks to wait.
+    wait: Option<Duration>,
+}
+
+impl Passing {
+    pub(crate) fn of_status(status: StatusCode, wait: Option<Duration>) -> Option<Self> {
+        may_pass(status).then(|| Self { why: format!("answers {status}"), wait })
+    }
+}
+
 /// Why there is no answer.
-enum Failed {
+#[derive(Debug)]
+pub(crate) enum Failed {
     Told(HubError),
     Network(String, Error),
 }
 
 impl Failed {
-    fn reason(&self) -> String {
+    pub(crate) fn passing(&self) -> Option<Passing> {
+        let passes = matches!(self, Self::Network(_, error) if may_pass_by(error));
+        passes.then(|| Passing { why: self.reason(), wait: None })
+    }
+
+    pub(crate) fn reason(&self) -> String {
         match self {
             Self::Told(error) => error.to_string(),
             Self::Network(_, Error::HostNotFound) => "there is no such host, or no network".to_owned(),
@@ -212,8 +269,8 @@ fn may_pass_by(error: &Error) -> bool {
     }
 }
 
-/// How long the hub asks to wait.
-fn asked_to_wait(response: &Response<Body>) -> Option<Duration> {
+/// How long a server asks to wait.
+pub(crate) fn asked_to_wait(response: &Response<Body>) -> Option<Duration> {
     let text = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
     text.trim().parse().ok().map(Duration::from_secs)
 }

@@ -1,6 +1,7 @@
-//! Models of the Hugging Face hub, by the names that the hub gives them.
+//! Models elsewhere: those of the Hugging Face hub, by the names that the hub gives them, and those of object stores and web servers,
+//! by their addresses ([`Store`]).
 //!
-//! Files are downloaded into the cache of Python's huggingface_hub, in its layout and with its locks, so either finds what the
+//! Files of the hub are downloaded into the cache of Python's huggingface_hub, in its layout and with its locks, so either finds what the
 //! other downloaded. Settings are its environment variables ([`Settings::from_env`]). Only the hub itself gets the token: not the
 //! servers that it redirects to.
 
@@ -12,7 +13,11 @@ mod listing;
 mod name;
 mod ranges;
 mod settings;
+mod stores;
+mod transfer;
 
+use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,8 +27,8 @@ use listing::{Listed, Listing};
 
 pub use error::HubError;
 pub use name::HubName;
-pub use ranges::HubFile;
 pub use settings::Settings;
+pub use stores::{Store, StoreAddress};
 
 /// What a caller sees while files come.
 pub trait Observer {
@@ -35,8 +40,62 @@ pub trait Observer {
     fn loses(&self, bytes: u64);
     /// Something takes longer, and why.
     fn waits(&self, why: &str);
-    /// A commit of the cache is taken as it is, because the hub cannot be asked.
-    fn takes_cache(&self, why: &HubError, commit: &str);
+    /// Something of the cache is taken as it is, because the hub cannot be asked.
+    fn takes_cache(&self, why: &HubError, what: &str);
+}
+
+/// A model elsewhere: its files, and those of them that are here.
+pub trait RemoteModel {
+    /// How a person calls it.
+    fn name(&self) -> String;
+
+    /// The paths of its files. A server that lists none is asked for each of some others.
+    ///
+    /// # Errors
+    /// When the server cannot be asked.
+    fn files(&self, candidates: &[String], observer: &dyn Observer) -> Result<Vec<String>, HubError>;
+
+    /// What of it is taken, such as its revision and its commit; `None` where there is one state.
+    fn state(&self) -> Option<String>;
+
+    /// Whether these are the files that the cache has, and not all.
+    fn is_of_cache(&self) -> bool;
+
+    /// The folder of the files that are here.
+    fn folder(&self) -> PathBuf;
+
+    /// The folder of the caches of all models.
+    fn cache(&self) -> &Path;
+
+    /// Whether the cache has a file as it is now.
+    fn has(&self, file: &str) -> bool;
+
+    /// How large a file is, where that is known.
+    fn bytes(&self, file: &str) -> Option<u64>;
+
+    /// Has the cache hold a file.
+    ///
+    /// # Errors
+    /// When it cannot be downloaded, is not what the server says, or there is no room for it.
+    fn fetch(&self, file: &str, observer: &dyn Observer) -> Result<(), HubError>;
+
+    /// A file that is read by ranges.
+    ///
+    /// # Errors
+    /// When the model has no such file, or the server does not say how large it is.
+    fn open(&self, file: &str, observer: &dyn Observer) -> Result<Box<dyn RangedFile>, HubError>;
+}
+
+/// A file that is read by ranges.
+pub trait RangedFile: fmt::Debug + Send + Sync {
+    /// Its size in bytes.
+    fn bytes(&self) -> u64;
+
+    /// Fills a buffer with the bytes from an offset on.
+    ///
+    /// # Errors
+    /// When they do not come, or the server has no ranges.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 }
 
 /// A hub.
@@ -93,7 +152,7 @@ impl Hub {
             }
             Err(error) if may_be_passing(&error) => match bare.cached() {
                 Some(cached) => {
-                    observer.takes_cache(&error, &cached.commit);
+                    observer.takes_cache(&error, &format!("commit {} of the cache", cached.commit));
                     Ok(cached)
                 }
                 None => Err(error),
@@ -135,54 +194,6 @@ impl Repository<'_> {
         &self.commit
     }
 
-    /// The paths of the files.
-    pub fn files(&self) -> impl Iterator<Item = &str> {
-        self.files.iter().map(|file| file.name.as_str())
-    }
-
-    /// Whether these are the files that the cache has, and not all.
-    #[must_use]
-    pub fn is_of_cache(&self) -> bool {
-        self.is_cache
-    }
-
-    /// The folder of the files that are there.
-    #[must_use]
-    pub fn folder(&self) -> PathBuf {
-        self.cache.snapshot(&self.commit)
-    }
-
-    /// Whether the cache has all of some files.
-    #[must_use]
-    pub fn has(&self, files: &[String]) -> bool {
-        let folder = self.folder();
-        files.iter().all(|file| folder.join(file).exists())
-    }
-
-    /// How many bytes of some files are not in the cache, as far as the hub says how long they are.
-    #[must_use]
-    pub fn missing_bytes(&self, files: &[String]) -> u64 {
-        let folder = self.folder();
-        files.iter().filter(|file| !folder.join(file).exists()).filter_map(|file| self.listed(file)).sum()
-    }
-
-    /// Has the cache hold files.
-    ///
-    /// # Errors
-    /// When one cannot be downloaded, is not what the hub says, or there is no room for it.
-    pub fn fetch(&self, files: &[String], observer: &dyn Observer) -> Result<(), HubError> {
-        if !self.is_cache {
-            files.iter().try_for_each(|file| self.fetch_file(file, observer))?;
-        }
-        Ok(())
-    }
-
-    /// The root of all caches.
-    #[must_use]
-    pub fn cache(&self) -> &Path {
-        &self.cache.root
-    }
-
     pub(crate) fn listed(&self, file: &str) -> Option<u64> {
         self.files.iter().find(|other| other.name == file).and_then(|other| other.bytes)
     }
@@ -191,6 +202,49 @@ impl Repository<'_> {
     fn url(&self, file: &str) -> String {
         let Self { name, commit, hub, .. } = self;
         format!("{}/{}/resolve/{commit}/{}", hub.client.settings().endpoint, name.repository, encoded(file))
+    }
+}
+
+impl RemoteModel for Repository<'_> {
+    fn name(&self) -> String {
+        self.name.repository.clone()
+    }
+
+    fn files(&self, _: &[String], _: &dyn Observer) -> Result<Vec<String>, HubError> {
+        Ok(self.files.iter().map(|file| file.name.clone()).collect())
+    }
+
+    fn state(&self) -> Option<String> {
+        let commit = self.commit.get(..12).unwrap_or_default();
+        Some(format!("{}, commit {commit}", self.name.revision()))
+    }
+
+    fn is_of_cache(&self) -> bool {
+        self.is_cache
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.cache.snapshot(&self.commit)
+    }
+
+    fn cache(&self) -> &Path {
+        &self.cache.root
+    }
+
+    fn has(&self, file: &str) -> bool {
+        self.folder().join(file).exists()
+    }
+
+    fn bytes(&self, file: &str) -> Option<u64> {
+        self.listed(file)
+    }
+
+    fn fetch(&self, file: &str, observer: &dyn Observer) -> Result<(), HubError> {
+        if self.is_cache { Ok(()) } else { self.fetch_file(file, observer) }
+    }
+
+    fn open(&self, file: &str, observer: &dyn Observer) -> Result<Box<dyn RangedFile>, HubError> {
+        Ok(Box::new(self.open_file(file, observer)?))
     }
 }
 

@@ -4,10 +4,11 @@
 pub(crate) const MAIN: &str = "main";
 
 /// Where the pages of models are.
-const ADDRESSES: [&str; 3] = ["https://huggingface.co/", "https://hf.co/", "https://www.huggingface.co/"];
+pub(crate) const ADDRESSES: [&str; 3] = ["https://huggingface.co/", "https://hf.co/", "https://www.huggingface.co/"];
 
 /// Endings of files: what has one of them and a folder before it is a path.
-const ENDINGS: [&str; 9] = [".safetensors", ".json", ".onnx", ".gguf", ".bin", ".pt", ".pth", ".h5", ".engine"];
+pub(crate) const ENDINGS: [&str; 9] =
+    [".safetensors", ".json", ".onnx", ".gguf", ".bin", ".pt", ".pth", ".h5", ".engine"];
 
 /// The longest name that the hub allows, in bytes.
 const LONGEST: usize = 96;

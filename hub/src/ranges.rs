@@ -7,36 +7,32 @@ use ureq::http::StatusCode;
 
 use crate::fetch::starts_at;
 use crate::http::{Ask, Client, Redirects, Verb};
-use crate::{HubError, Observer, Repository};
+use crate::{HubError, Observer, RangedFile, Repository};
 
 /// How often a range is asked for that breaks off.
 const TRIES: u32 = 5;
 
 /// A file of the hub.
 #[derive(Debug)]
-pub struct HubFile {
+pub(crate) struct HubFile {
     client: Arc<Client>,
     url: String,
     bytes: u64,
 }
 
 /// Sees nothing.
-struct Silent;
+pub(crate) struct Silent;
 
 impl Observer for Silent {
     fn begins(&self, _file: &str, _bytes: Option<u64>, _have: u64) {}
     fn comes(&self, _bytes: u64) {}
     fn loses(&self, _bytes: u64) {}
     fn waits(&self, _why: &str) {}
-    fn takes_cache(&self, _why: &HubError, _commit: &str) {}
+    fn takes_cache(&self, _why: &HubError, _what: &str) {}
 }
 
 impl Repository<'_> {
-    /// A file that is read by ranges.
-    ///
-    /// # Errors
-    /// When the model has no such file, or the hub does not say how large it is.
-    pub fn open(&self, file: &str, observer: &dyn Observer) -> Result<HubFile, HubError> {
+    pub(crate) fn open_file(&self, file: &str, observer: &dyn Observer) -> Result<HubFile, HubError> {
         let facts = self.facts(file, observer)?;
         let bytes = facts.bytes.or(self.listed(file));
         let bytes = bytes.ok_or_else(|| self.differs(file, "the hub does not say how large it is".to_owned()))?;
@@ -44,18 +40,12 @@ impl Repository<'_> {
     }
 }
 
-impl HubFile {
-    /// Its size in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
+impl RangedFile for HubFile {
+    fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Fills a buffer with the bytes from an offset on.
-    ///
-    /// # Errors
-    /// When they do not come, or the server has no ranges.
-    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let mut have = 0;
         let mut failures = 0;
         while have < buffer.len() {
@@ -73,7 +63,9 @@ impl HubFile {
         }
         Ok(())
     }
+}
 
+impl HubFile {
     /// Asks once; how many bytes came before the transfer broke, if it did.
     fn part(&self, from: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let range = (from, Some(from.saturating_add(buffer.len() as u64)));

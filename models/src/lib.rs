@@ -35,7 +35,7 @@ pub use card::ModelCard;
 pub use checkpoint::companions::{TRANSFORMER_SETTINGS, companions, is_companion};
 pub use checkpoint::elsewhere::{RemoteFile, RemoteFiles};
 pub use checkpoint::safetensors::{MAX_HEADER_BYTES, StoredTensor, WeightFile};
-pub use checkpoint::wanted::{wanted, wanted_with};
+pub use checkpoint::wanted::{candidates, wanted, wanted_with};
 pub use checkpoint::{Checkpoint, SourceFile};
 pub use error::ModelError;
 pub use layers::pictures::{Interpolation, PICTURES_OPSET, PictureSize, PictureSteps};

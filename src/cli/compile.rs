@@ -38,7 +38,7 @@ use super::{
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// A checkpoint folder, a .safetensors file (or index of shards) beside its config.json, a .gguf or .onnx file, an artifact with ONNX
-    /// graphs, or OWNER/NAME[/FILE][@REV] of the Hugging Face hub
+    /// graphs, OWNER/NAME[/FILE][@REV] of the Hugging Face hub, or s3://BUCKET/FOLDER
     model: PathBuf,
     /// The model of the hub that it was.
     #[arg(skip)]

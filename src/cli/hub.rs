@@ -1,4 +1,5 @@
-//! Models by their names on the Hugging Face hub, where no file or folder has the name.
+//! Models by their names on the Hugging Face hub or by their addresses in object stores and on web servers, where no file or folder has
+//! the name.
 
 use std::fs::{self, File};
 use std::io;
@@ -6,23 +7,23 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
+use anyhow::{Context, Result, anyhow};
 use planish_artifact::draft::Draft;
 use planish_artifact::manifest::HubSource;
 use planish_artifact::units::bytes_text;
 use planish_compiler::source::{SourceModel, WrittenCompanions};
-use planish_hub::{Hub, HubError, HubFile, HubName, Observer, Repository, Settings};
-use planish_models::{Checkpoint, RemoteFile, RemoteFiles, wanted, wanted_with};
+use planish_hub::{Hub, HubName, RangedFile, RemoteModel, Settings, Store, StoreAddress};
+use planish_models::{Checkpoint, RemoteFile, RemoteFiles, candidates, wanted, wanted_with};
+use planish_runtimes::cache_folder;
 
-use super::heartbeat::Heartbeat;
-use super::terminal::bars;
+use super::downloads::Progress;
 use super::{Usage, note};
 
 /// The ending of weights that are read by ranges.
 const WEIGHTS: &str = ".safetensors";
 
-const DOWNLOADING: &str = "downloading {bar:30} {bytes}/{total_bytes} {bytes_per_sec}, {eta} {msg}";
+/// The folder of models of object stores and web servers, in that of the caches of planish.
+const STORES: &str = "stores";
 
 /// A model that is here.
 pub(super) struct Located {
@@ -38,8 +39,8 @@ impl Located {
     }
 }
 
-/// Where a model is: what is there under the path, or else the files of the model of that name on the hub, downloaded if the cache
-/// does not have them. What is neither is left to whoever opens it. A revision may stand apart from the name.
+/// Where a model is: what is there under the path, or else the files of the model of that name on the hub or at that address, downloaded
+/// if the cache does not have them. What is none of these is left to whoever opens it. A revision may stand apart from a name of the hub.
 ///
 /// # Errors
 /// When a revision is given for something else, and when the model cannot be had.
@@ -57,16 +58,19 @@ pub(super) fn located(path: &Path, revision: Option<&str>) -> Result<Located> {
         }
         return Ok(Located::here(path));
     }
-    let name = match (name, revision) {
-        (Some(name), None) => name,
-        (Some(name), Some(revision)) => with_revision(&name, revision)?,
+    let place = match (name, revision) {
+        (Some(name), None) => Place::Hub(name),
+        (Some(name), Some(revision)) => Place::Hub(with_revision(&name, revision)?),
         (None, Some(_)) => {
             let why = format!("--revision is for names of the hub such as OWNER/NAME, and {} is none", path.display());
             return Err(Usage(why).into());
         }
-        (None, None) => return Ok(Located::here(path)),
+        (None, None) => match Place::of(path)? {
+            Some(place) => place,
+            None => return Ok(Located::here(path)),
+        },
     };
-    download(&name).with_context(|| not_here(path))
+    place.visit(path, download)
 }
 
 /// The same for several models.
@@ -91,7 +95,69 @@ fn with_revision(name: &HubName, revision: &str) -> Result<HubName, Usage> {
     HubName::parse(&whole).ok_or_else(|| Usage(format!("--revision {revision} is no branch, tag or commit")))
 }
 
-/// A checkpoint on the hub whose weights are read by ranges.
+/// Where a model is that is not here.
+enum Place {
+    Hub(HubName),
+    Store(StoreAddress),
+}
+
+impl Place {
+    /// The place that a path of nothing here is a name or an address of.
+    fn of(path: &Path) -> Result<Option<Self>> {
+        let text = path.to_str().unwrap_or_default();
+        match HubName::parse(text) {
+            Some(name) => Ok(Some(Self::Hub(name))),
+            None => Ok(StoreAddress::parse(text)?.map(Self::Store)),
+        }
+    }
+
+    /// The file that was named.
+    fn file(&self) -> Option<&str> {
+        match self {
+            Self::Hub(name) => name.file.as_deref(),
+            Self::Store(address) => address.file(),
+        }
+    }
+
+    /// Does something with the model that is there.
+    fn visit<T>(&self, path: &Path, visit: impl FnOnce(&Visited<'_>) -> Result<T>) -> Result<T> {
+        let (settings, progress, file) = (Settings::from_env()?, Progress::new(), self.file());
+        let progress = &progress;
+        match self {
+            Self::Hub(name) => {
+                progress.heartbeat.step(&format!("asking for {}", name.repository));
+                let visited = || {
+                    let hub = Hub::new(settings)?;
+                    let repository = hub.repository(name, progress)?;
+                    let commit = repository.commit().to_owned();
+                    let hub = Some(HubSource { name: name.repository.clone(), commit });
+                    visit(&Visited { model: &repository, file, hub, progress })
+                };
+                visited().with_context(|| {
+                    format!("there is no file or folder {} here, and as a name of the hub", path.display())
+                })
+            }
+            Self::Store(address) => {
+                progress.heartbeat.step(&format!("asking for {}", address.shown()));
+                let caches = cache_folder::of_user();
+                let caches =
+                    caches.ok_or_else(|| anyhow!("there is no folder for caches: set HOME or XDG_CACHE_HOME"))?;
+                let store = Store::new(address, Settings { cache: caches.join(STORES), ..settings })?;
+                visit(&Visited { model: &store, file, hub: None, progress })
+            }
+        }
+    }
+}
+
+/// A model elsewhere, while something is done with it.
+struct Visited<'a> {
+    model: &'a dyn RemoteModel,
+    file: Option<&'a str>,
+    hub: Option<HubSource>,
+    progress: &'a Progress,
+}
+
+/// A checkpoint elsewhere whose weights are read by ranges.
 pub(super) struct Afar {
     /// The checkpoint.
     pub(super) source: SourceModel,
@@ -99,9 +165,9 @@ pub(super) struct Afar {
     _draft: Draft,
 }
 
-/// A file of the hub as a weight file.
+/// A file elsewhere as a weight file.
 #[derive(Debug)]
-struct Remote(HubFile);
+struct Remote(Box<dyn RangedFile>);
 
 impl RemoteFile for Remote {
     fn bytes(&self) -> u64 {
@@ -113,32 +179,30 @@ impl RemoteFile for Remote {
     }
 }
 
-/// Opens a checkpoint that only the hub has, without its weights; `None` for anything else, and for what the cache has whole.
+/// Opens a checkpoint that is not here, without its weights; `None` for anything else, and for what the cache has whole.
 ///
 /// # Errors
 /// When the model cannot be had.
 pub(super) fn afar(path: &Path) -> Result<Option<Afar>> {
-    let Some(name) = path.to_str().and_then(HubName::parse).filter(|name| name.file.is_none() && !path.exists()) else {
+    if path.exists() {
         return Ok(None);
-    };
-    let context = || not_here(path);
-    let hub = Hub::new(Settings::from_env()?)?;
-    let progress = Progress::new();
-    let repository = hub.repository(&name, &progress).with_context(context)?;
-    open_afar(&repository, &name, &progress).with_context(context)
+    }
+    match Place::of(path)?.filter(|place| place.file().is_none()) {
+        Some(place) => place.visit(path, open_afar),
+        None => Ok(None),
+    }
 }
 
-fn open_afar(repository: &Repository<'_>, name: &HubName, progress: &Progress) -> Result<Option<Afar>> {
+fn open_afar(visited: &Visited<'_>) -> Result<Option<Afar>> {
+    let Visited { model, progress, .. } = visited;
     let is_weights = |file: &String| file.ends_with(WEIGHTS);
-    let files = settle(repository, name, |file| {
-        if is_weights(file) { Ok(()) } else { Ok(repository.fetch(std::slice::from_ref(file), progress)?) }
-    })?;
-    if repository.has(&files) || !files.iter().any(is_weights) {
+    let files = visited.settle(|file| if is_weights(file) { Ok(()) } else { Ok(model.fetch(file, *progress)?) })?;
+    if files.iter().all(|file| model.has(file)) || !files.iter().any(is_weights) {
         return Ok(None);
     }
     // A checkpoint is named after such a folder.
     let draft = Draft::temporary("planish-afar")?;
-    let folder = repository.folder();
+    let folder = model.folder();
     let place = folder
         .components()
         .rev()
@@ -155,7 +219,7 @@ fn open_afar(repository: &Repository<'_>, name: &HubName, progress: &Progress) -
         }
         let failed = || format!("cannot write {}", path.display());
         if is_weights(file) {
-            let source = repository.open(file, progress)?;
+            let source = model.open(file, *progress)?;
             File::create(&path).and_then(|stand_in| stand_in.set_len(source.bytes())).with_context(failed)?;
             remote.insert(path, Arc::new(Remote(source)));
         } else {
@@ -168,123 +232,57 @@ fn open_afar(repository: &Repository<'_>, name: &HubName, progress: &Progress) -
     Ok(Some(Afar { source, _draft: draft }))
 }
 
-/// The files of a model, each of which is passed on once, in an order in which those that name others come before them.
-fn settle(
-    repository: &Repository<'_>,
-    name: &HubName,
-    mut fetch: impl FnMut(&String) -> Result<()>,
-) -> Result<Vec<String>> {
-    let all: Vec<String> = repository.files().map(str::to_owned).collect();
-    let folder = repository.folder();
-    let mut done = Vec::new();
-    loop {
-        let found = match &name.file {
-            Some(file) => wanted_with(file, &all, &folder),
-            None => wanted(&all, &folder),
-        };
-        let files = found.with_context(|| match repository.is_of_cache() {
-            true => format!("what the cache has of {}", name.repository),
-            false => name.repository.clone(),
-        })?;
-        let new: Vec<&String> = files.iter().filter(|file| !done.contains(*file)).collect();
-        if new.is_empty() {
-            return Ok(files);
+impl Visited<'_> {
+    /// The files of the model, each of which is passed on once, in an order in which those that name others come before them.
+    fn settle(&self, mut fetch: impl FnMut(&String) -> Result<()>) -> Result<Vec<String>> {
+        let Self { model, file, progress, .. } = self;
+        let folder = model.folder();
+        let mut done = Vec::new();
+        loop {
+            let all = model.files(&candidates(*file, &folder)?, *progress)?;
+            let found = match file {
+                Some(file) => wanted_with(file, &all, &folder),
+                None => wanted(&all, &folder),
+            };
+            let files = found.with_context(|| match model.is_of_cache() {
+                true => format!("what the cache has of {}", model.name()),
+                false => model.name(),
+            })?;
+            let new: Vec<&String> = files.iter().filter(|file| !done.contains(*file)).collect();
+            if new.is_empty() {
+                return Ok(files);
+            }
+            new.iter().try_for_each(|file| fetch(file))?;
+            done.extend(new.into_iter().cloned());
         }
-        new.iter().try_for_each(|file| fetch(file))?;
-        done.extend(new.into_iter().cloned());
+    }
+
+    /// Says what is downloaded, once, and where it is much.
+    fn announce(&self, file: &str) {
+        /// What comes in no time needs no words.
+        const MUCH: u64 = 1 << 20;
+        let Self { model, progress, .. } = self;
+        let missing = model.bytes(file).filter(|_| !model.has(file)).unwrap_or_default();
+        progress.bar.inc_length(missing);
+        if missing >= MUCH || missing > 0 && !progress.has_come() {
+            let state = model.state().map(|state| format!(" ({state})")).unwrap_or_default();
+            let what = format!("{file} of {}{state}", model.name());
+            let cache = model.cache().display();
+            progress.bar.suspend(|| note(&format!("downloading {what}, {}, into {cache}", bytes_text(missing))));
+        }
     }
 }
 
-fn not_here(path: &Path) -> String {
-    format!("there is no file or folder {} here, and as a name of the hub", path.display())
-}
-
-fn download(name: &HubName) -> Result<Located> {
-    let hub = Hub::new(Settings::from_env()?)?;
-    let progress = Progress::new();
-    progress.heartbeat.step(&format!("asking for {}", name.repository));
-    let repository = hub.repository(name, &progress)?;
-    let folder = repository.folder();
-    settle(&repository, name, |file| {
-        announce(&repository, name, file, &progress);
-        Ok(repository.fetch(std::slice::from_ref(file), &progress)?)
+fn download(visited: &Visited<'_>) -> Result<Located> {
+    let Visited { model, file, hub, progress } = visited;
+    visited.settle(|file| {
+        visited.announce(file);
+        Ok(model.fetch(file, *progress)?)
     })?;
+    let folder = model.folder();
     if !progress.has_come() {
-        note(&format!("{} is taken from the cache of the hub: {}", name.repository, folder.display()));
+        let whose = if hub.is_some() { " of the hub" } else { "" };
+        note(&format!("{} is taken from the cache{whose}: {}", model.name(), folder.display()));
     }
-    let hub = HubSource { name: name.repository.clone(), commit: repository.commit().to_owned() };
-    let path = name.file.as_ref().map_or(folder.clone(), |file| folder.join(file));
-    Ok(Located { path, hub: Some(hub) })
-}
-
-/// Says what is downloaded, once, and where it is much.
-fn announce(repository: &Repository<'_>, name: &HubName, file: &str, progress: &Progress) {
-    /// What comes in no time needs no words.
-    const MUCH: u64 = 1 << 20;
-    let missing = repository.missing_bytes(&[file.to_owned()]);
-    progress.bar.inc_length(missing);
-    if missing >= MUCH || missing > 0 && !progress.has_come() {
-        let commit = repository.commit().get(..12).unwrap_or_default();
-        let (revision, cache) = (name.revision(), repository.cache().display());
-        let what = format!("{file} of {} ({revision}, commit {commit})", name.repository);
-        progress.bar.suspend(|| note(&format!("downloading {what}, {}, into {cache}", bytes_text(missing))));
-    }
-}
-
-/// Shows a person what comes: a bar on a terminal, and in a pipe a line after each long silence.
-struct Progress {
-    bar: ProgressBar,
-    heartbeat: Heartbeat,
-}
-
-impl Progress {
-    fn new() -> Self {
-        let bar = ProgressBar::with_draw_target(Some(0), bars());
-        if let Ok(style) = ProgressStyle::with_template(DOWNLOADING) {
-            bar.set_style(style);
-        }
-        Self { bar, heartbeat: Heartbeat::of_pipe() }
-    }
-
-    fn has_come(&self) -> bool {
-        self.bar.position() > 0
-    }
-
-    fn tell(&self) {
-        let (have, all) = (self.bar.position(), self.bar.length().unwrap_or_default());
-        self.heartbeat.done("downloading", &format!("{} of {}", bytes_text(have), bytes_text(all)));
-    }
-}
-
-impl Observer for Progress {
-    fn begins(&self, file: &str, _bytes: Option<u64>, have: u64) {
-        self.bar.set_message(file.to_owned());
-        self.bar.inc(have);
-        self.tell();
-    }
-
-    fn comes(&self, bytes: u64) {
-        self.bar.inc(bytes);
-        self.tell();
-    }
-
-    fn loses(&self, bytes: u64) {
-        self.bar.set_position(self.bar.position().saturating_sub(bytes));
-    }
-
-    fn waits(&self, why: &str) {
-        self.bar.suspend(|| note(why));
-        self.heartbeat.said();
-    }
-
-    fn takes_cache(&self, why: &HubError, commit: &str) {
-        let text = format!("{why}; commit {commit} of the cache is taken");
-        self.bar.suspend(|| super::warn(&text));
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
-    }
+    Ok(Located { path: file.map_or(folder.clone(), |file| folder.join(file)), hub: hub.clone() })
 }

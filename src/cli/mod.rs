@@ -11,6 +11,7 @@ mod chat;
 mod compile;
 mod completions;
 mod console;
+mod downloads;
 mod engine;
 mod evaluate;
 mod evaluate_speech;

@@ -1,5 +1,8 @@
 //! A hub on 127.0.0.1, with the paths and headers of the real one, and with its faults. A second server has the bytes of large
-//! files, as the network of servers of the real one does. Models that were renamed are `old/name`.
+//! files, as the network of servers of the real one does. Models that were renamed are `old/name`. The files are objects of a bucket too
+//! (bucket.rs).
+
+mod bucket;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -28,6 +31,8 @@ pub enum Fault {
     NoRanges,
     /// Bytes come slowly.
     Slow,
+    /// The bytes of a file are others since now.
+    Replaced { file: &'static str, bytes: Vec<u8> },
     /// So many zeros come after the bytes of a file; all of them at once are never asked for.
     Zeros { file: &'static str, count: u64 },
 }
@@ -106,6 +111,11 @@ impl Server {
         log.iter().filter(|(name, _)| name.starts_with(path)).map(|(_, bytes)| bytes).sum()
     }
 
+    /// Does something otherwise from now on.
+    pub fn fail(&self, fault: Fault) {
+        self.state.faults.lock().unwrap().push(fault);
+    }
+
     /// Forgets the requests so far.
     pub fn forget(&self) {
         self.state.log.lock().unwrap().clear();
@@ -153,9 +163,9 @@ impl State {
         loop {
             let request = read(&mut reader)?;
             let (method, path) = (request.method.clone(), request.path.clone());
-            let (token, range) = (request.headers.get("authorization").cloned(), request.headers.get("range").cloned());
+            let headers = request.headers.clone();
             self.log.lock().unwrap().push(request);
-            self.answer(&method, &path, token.as_deref(), range.as_deref(), &mut out)?;
+            self.answer(&method, &path, &|name| headers.get(name).cloned(), &mut out)?;
         }
     }
 
@@ -163,16 +173,20 @@ impl State {
         &self,
         method: &str,
         path: &str,
-        token: Option<&str>,
-        range: Option<&str>,
+        headers: &dyn Fn(&str) -> Option<String>,
         out: &mut TcpStream,
     ) -> Option<()> {
+        let (token, range) = (headers("authorization"), headers("range"));
+        let (token, range) = (token.as_deref(), range.as_deref());
         let plain = path.split('?').next()?;
         if let Some((status, headers)) = self.status(plain) {
             return say(out, method, status, headers, b"{\"error\": \"no\"}");
         }
         if let Some(name) = plain.strip_prefix("/bytes/") {
             return self.transfer(method, name, "", range, out);
+        }
+        if let Some(answered) = self.store(method, path, headers, out) {
+            return answered;
         }
         if plain.contains("/old/name/") {
             let now = path.replacen("/old/name/", "/owner/name/", 1);
@@ -226,7 +240,7 @@ impl State {
         range: Option<&str>,
         out: &mut TcpStream,
     ) -> Option<()> {
-        let mut bytes = self.files.get(name)?.bytes.clone();
+        let mut bytes = self.bytes(name)?;
         if self.has(|fault| matches!(fault, Fault::Bytes { file } if *file == name)) {
             bytes[0] ^= 1;
         }

@@ -13,7 +13,7 @@ use crate::manifest::{problems, schema_in};
 use crate::support::{Done, command, golden, names, planish, scratch, text};
 
 /// The files of a golden, and a model card.
-const ASKED: [&str; 6] = [
+pub(crate) const ASKED: [&str; 6] = [
     "1_Pooling/config.json",
     "README.md",
     "config.json",
@@ -23,7 +23,7 @@ const ASKED: [&str; 6] = [
 ];
 
 /// What is in a file that is asked for.
-fn content(name: &str) -> Vec<u8> {
+pub(crate) fn content(name: &str) -> Vec<u8> {
     match name {
         "README.md" => b"---\nlicense: other\nlicense_link: LICENSE\n---\n".to_vec(),
         _ => fs::read(golden("bert-sentence").join(name)).unwrap(),
@@ -31,7 +31,7 @@ fn content(name: &str) -> Vec<u8> {
 }
 
 /// What a golden has, and what other forms of a model lie beside it.
-fn files() -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn files() -> Vec<(&'static str, Vec<u8>)> {
     let others = ["model.fp16.safetensors", "onnx/model.onnx", "pytorch_model.bin", "tf_model.h5"];
     let own = ASKED.map(|name| (name, content(name)));
     own.into_iter().chain(others.map(|name| (name, b"of another form".to_vec()))).collect()
@@ -213,9 +213,20 @@ fn llama_70b() -> Vec<Vec<(String, Vec<u64>)>> {
     shards
 }
 
-/// A checkpoint of 138 GB: only its headers come.
-#[test]
-fn inspect_of_138_gb_reads_headers_only() {
+/// A checkpoint of 138 GB.
+pub(crate) struct Large {
+    /// Its files, the weights without their bytes.
+    pub(crate) files: Vec<(&'static str, Vec<u8>)>,
+    /// How many bytes each of these has.
+    pub(crate) sizes: Vec<Fault>,
+    /// The bytes of all headers.
+    pub(crate) headers: u64,
+    /// The bytes of all weights.
+    pub(crate) total: u64,
+}
+
+/// A Llama of 70B parameters in bfloat16.
+pub(crate) fn large_model() -> Large {
     let (mut files, mut sizes, mut map, mut total) = (Vec::new(), Vec::new(), Map::new(), 0);
     for (at, tensors) in llama_70b().into_iter().enumerate() {
         let file: &'static str = Box::leak(format!("model-{:05}-of-00081.safetensors", at + 1).into());
@@ -240,6 +251,13 @@ fn inspect_of_138_gb_reads_headers_only() {
     });
     files.push(("config.json", config.to_string().into_bytes()));
     files.push(("model.safetensors.index.json", json!({"weight_map": map}).to_string().into_bytes()));
+    Large { files, sizes, headers, total }
+}
+
+/// Only the headers come.
+#[test]
+fn inspect_of_138_gb_reads_headers_only() {
+    let Large { files, sizes, headers, total } = large_model();
     let (server, folder) = (Server::start(&files, &sizes), scratch());
     let done = run(&server, folder.path(), &["inspect", "owner/name", "--json"]).exits(0, &[]);
     let shown: Value = serde_json::from_str(&done.stdout).unwrap();

@@ -104,6 +104,7 @@ mod sounds;
 mod sounds_in_graph;
 mod speech_errors;
 mod states;
+mod stores;
 mod support;
 mod toy_backend;
 mod transcribe;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use planish_hub::{Hub, HubName, Settings};
+use planish_hub::{Hub, HubName, RemoteModel, Settings};
 
 use crate::{Seen, WEIGHTS, fetch, fetch_with, large, model, settings};
 use planish_testing::hub::{COMMIT, Fault, Server, sha256};

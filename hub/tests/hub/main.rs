@@ -8,13 +8,14 @@
 )]
 
 mod faults;
+mod stores;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use planish_hub::{Hub, HubError, HubName, Observer, Settings};
+use planish_hub::{Hub, HubError, HubName, Observer, RemoteModel, Settings};
 use planish_testing::hub::{COMMIT, Fault, Server, sha256};
 
 /// What was seen while files came.
@@ -66,7 +67,7 @@ fn fetch_with(settings: Settings, name: &str, files: &[&str], seen: &Seen) -> Re
     let hub = Hub::new(settings)?;
     let repository = hub.repository(&HubName::parse(name).unwrap(), seen)?;
     let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
-    repository.fetch(&files, seen)?;
+    files.iter().try_for_each(|file| repository.fetch(file, seen))?;
     Ok(repository.folder())
 }
 

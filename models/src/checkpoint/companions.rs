@@ -53,6 +53,7 @@ pub fn is_companion(name: &str) -> bool {
     named().any(|known| known == name)
 }
 
-fn named() -> impl Iterator<Item = &'static str> {
+/// The names that such files have in a folder.
+pub(crate) fn named() -> impl Iterator<Item = &'static str> {
     COMPANIONS.iter().copied().chain(TRANSFORMER_SETTINGS)
 }

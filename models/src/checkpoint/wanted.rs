@@ -6,7 +6,7 @@ use std::path::Path;
 use planish_files::Kind;
 use serde_json::Value;
 
-use super::companions::is_companion;
+use super::companions::{is_companion, named as companion_names};
 use super::refusals::{ADAPTER, CONVERT, OTHER_FORMATS};
 use super::{CONFIG, Checkpoint, INDEX, INDEX_SUFFIX, SINGLE, files, gguf, is_plain_name};
 use crate::{ModelError, sentence};
@@ -100,6 +100,42 @@ pub fn wanted_with(file: &str, all: &[String], here: &Path) -> Result<Vec<String
 /// The model card, where there is one.
 fn card(all: &[String]) -> Option<String> {
     all.iter().find(|name| *name == CARD).cloned()
+}
+
+/// The files that [`wanted`] may ask for, or [`wanted_with`] beside a file, by their names and by what is in `here`: a server that lists
+/// no files is asked for each.
+///
+/// # Errors
+/// When a file in `here` is malformed.
+pub fn candidates(file: Option<&str>, here: &Path) -> Result<Vec<String>, ModelError> {
+    if let Some(file) = file {
+        return Ok(candidates_with(file));
+    }
+    let entries = sentence::module_entries(here)?;
+    let folders = entries.iter().map(|entry| entry.path.as_str()).filter(|path| !path.is_empty());
+    let of_folder = |folder: &str| {
+        companion_names().chain([SINGLE, INDEX]).map(|name| format!("{folder}/{name}")).collect::<Vec<String>>()
+    };
+    let root = companion_names().chain([SINGLE, INDEX, ADAPTER, ADAPTER_WEIGHTS, CARD]).map(str::to_owned);
+    Ok(root.chain(sentence::head_files().into_iter().flatten()).chain(folders.flat_map(of_folder)).collect())
+}
+
+fn candidates_with(file: &str) -> Vec<String> {
+    let (folder, name) = file.rsplit_once('/').map_or(("", file), |(folder, name)| (folder, name));
+    let names: Vec<String> = if Checkpoint::is_gguf(Path::new(name)) {
+        let stem = name.get(..name.len() - gguf::ENDING.len()).unwrap_or_default();
+        match gguf::split::part(stem) {
+            Some((base, _, count)) => {
+                (1..=count).map(|part| format!("{base}-{part:05}-of-{count:05}{}", gguf::ENDING)).collect()
+            }
+            None => vec![name.to_owned()],
+        }
+    } else {
+        let data = name.to_ascii_lowercase().ends_with(GRAPH).then(|| [format!("{name}_data"), format!("{name}.data")]);
+        let own = companion_names().map(str::to_owned).chain(std::iter::once(name.to_owned()));
+        own.chain(data.into_iter().flatten()).collect()
+    };
+    names.into_iter().map(|name| if folder.is_empty() { name } else { format!("{folder}/{name}") }).collect()
 }
 
 /// The weights of the model in a folder, or what to do where there are none.
@@ -218,6 +254,8 @@ mod tests {
         std::fs::write(here.path().join("modules.json"), serde_json::Value::from(entries.to_vec()).to_string())
             .unwrap();
         let mut found = wanted(&names, here.path()).unwrap();
+        let candidates = candidates(None, here.path()).unwrap();
+        assert!(found.iter().all(|name| candidates.contains(name)), "{candidates:?}");
         found.sort();
         let expected = [
             "0_Transformer/config.json",
@@ -254,6 +292,11 @@ mod tests {
         let graph =
             ["onnx/config.json", "README.md", "onnx/model.onnx_data", "onnx/model.onnx_data_1", "onnx/model.onnx"];
         assert_eq!(of("onnx/model.onnx").unwrap(), graph);
+        let parts = ["m-q8-00001-of-00002.gguf", "m-q8-00002-of-00002.gguf"];
+        assert_eq!(candidates(Some(parts[1]), here.path()).unwrap(), parts);
+        let beside = candidates(Some("onnx/model.onnx"), here.path()).unwrap();
+        let asked = ["onnx/config.json", "onnx/model.onnx", "onnx/model.onnx_data"];
+        assert!(asked.iter().all(|name| beside.iter().any(|other| other == name)), "{beside:?}");
         assert!(
             of("none.gguf")
                 .unwrap_err()

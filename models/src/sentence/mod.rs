@@ -24,7 +24,9 @@ pub(crate) use entries::MODULES;
 pub use entries::{ModuleEntry, module_entries, pooling_config, pooling_modes};
 pub(crate) use pooling::Mode;
 pub use pooling::{Pooling, UnknownPooling};
-pub(crate) use read::{chosen, files, files_of_modules, folder_of_model, heads_among, is_listed, is_static, sources};
+pub(crate) use read::{
+    chosen, files, files_of_modules, folder_of_model, head_files, heads_among, is_listed, is_static, sources,
+};
 pub use write::written_modules;
 
 /// What a module reads and writes.

@@ -98,11 +98,15 @@ fn heads_of_m3(root: &Path) -> Option<[(String, PathBuf); 2]> {
 
 /// The files of the heads of BGE-M3 among names of files.
 pub(crate) fn heads_among(names: &BTreeSet<&str>) -> Option<[String; 2]> {
-    let file = |name: &str| {
-        let forms = ["safetensors", torch_linear::ENDING].map(|ending| format!("{name}.{ending}"));
-        forms.into_iter().find(|file| names.contains(file.as_str()))
-    };
-    Some([file(m3::SPARSE)?, file(m3::MULTI_VECTOR)?])
+    let file = |forms: [String; 2]| forms.into_iter().find(|file| names.contains(file.as_str()));
+    let [sparse, multi_vector] = head_files();
+    Some([file(sparse)?, file(multi_vector)?])
+}
+
+/// The names that the files of the heads of BGE-M3 may have.
+pub(crate) fn head_files() -> [[String; 2]; 2] {
+    [m3::SPARSE, m3::MULTI_VECTOR]
+        .map(|name| ["safetensors", torch_linear::ENDING].map(|ending| format!("{name}.{ending}")))
 }
 
 /// The names of the files that modules have in folders of their own.
