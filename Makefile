@@ -249,7 +249,7 @@ demo: deps build ## compile the trained MiniLM for ONNX Runtime, verify it, buil
 
 # What users load artifacts with, in Python (3.11 or newer): each library's own reader and its pinned versions.
 .PHONY: compat
-compat: compat-onnx compat-onnx-1.31 compat-genai compat-onnx-genai compat-optimum compat-sentence compat-fastembed compat-transformers-js compat-browser compat-states compat-triton compat-card compat-tensorrt ## hold compiled models against stored outputs by all that follow
+compat: compat-onnx compat-onnx-1.31 compat-genai compat-onnx-genai compat-optimum compat-sentence compat-fastembed compat-transformers-js compat-browser compat-states compat-triton compat-card compat-hub compat-stores compat-tensorrt ## hold compiled models against stored outputs by all that follow
 
 .PHONY: compat-onnx
 compat-onnx: deps build $(COMPAT)/.installed ## ... by the Python packages of ONNX and ONNX Runtime

@@ -11,6 +11,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use planish_files::Kind;
 
@@ -139,12 +140,13 @@ impl Cache {
         let path = self.snapshot(commit).join(file);
         let Ok(target) = fs::read_link(&path) else { return Ok(()) };
         let Some(name) = target.file_name().filter(|name| name.to_str() != etag) else { return Ok(()) };
-        fs::remove_file(&path).map_err(failed("remove", &path))?;
-        let blob = self.folder.join("blobs").join(name);
-        match fs::remove_file(&blob) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &blob)(error)),
+        // Another process may have done the same.
+        let remove = |path: &Path| match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
             _ => Ok(()),
-        }
+        };
+        remove(&path)?;
+        remove(&self.folder.join("blobs").join(name))
     }
 
     /// Enters bytes that are there as a file of a commit.
@@ -155,12 +157,16 @@ impl Cache {
         }
         make_parent(&path)?;
         let up = "../".repeat(2 + file.matches('/').count());
-        let draft = path.with_file_name(format!(".{}.{}.tmp", etag, std::process::id()));
+        let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+        let draft = path.with_file_name(format!(".{}.{}.{number}.tmp", etag, std::process::id()));
         symlink(format!("{up}blobs/{etag}"), &draft).map_err(failed("link", &draft))?;
         // In place of a link whose bytes somebody removed.
         fs::rename(&draft, &path).map_err(failed("link", &path))
     }
 }
+
+/// How many links this process drafted: their names differ, also of two threads.
+static DRAFTS: AtomicU64 = AtomicU64::new(0);
 
 /// The error of something that was tried with a path.
 pub(crate) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HubError {

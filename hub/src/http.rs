@@ -8,7 +8,7 @@ use ureq::http::{Method, Request, Response, StatusCode, Uri};
 use ureq::tls::TlsConfig;
 use ureq::{Agent, Body, Error};
 
-use crate::{HubError, Observer, Settings};
+use crate::{HubError, Observer, Settings, without_secrets};
 
 /// How often a request is made until an answer counts as final.
 const TRIES: u32 = 5;
@@ -137,13 +137,13 @@ impl Client {
             let Some(target) = target.filter(|_| response.status().is_redirection()) else { return Ok(response) };
             let target = absolute(&url, target).ok_or_else(|| {
                 Failed::Told(HubError::Answer {
-                    url: url.clone(),
-                    message: format!("it redirects to {target}, which is no address"),
+                    url: without_secrets(&url),
+                    message: format!("it redirects to {}, which is no address", without_secrets(target)),
                 })
             })?;
             if url.starts_with("https://") && !target.starts_with("https://") {
-                let message = format!("it redirects to {target}, which is not encrypted");
-                return Err(Failed::Told(HubError::Answer { url, message }));
+                let message = format!("it redirects to {}, which is not encrypted", without_secrets(&target));
+                return Err(Failed::Told(HubError::Answer { url: without_secrets(&url), message }));
             }
             if redirects == Redirects::Own && origin(&target) != origin(&url) {
                 return Ok(response);
@@ -151,7 +151,7 @@ impl Client {
             url = target;
         }
         let message = format!("there are more than {MOST_REDIRECTS} redirects");
-        Err(Failed::Told(HubError::Answer { url: asked.to_owned(), message }))
+        Err(Failed::Told(HubError::Answer { url: without_secrets(asked), message }))
     }
 
     /// One request. Only the hub itself gets the token.

@@ -28,7 +28,7 @@ use listing::{Listed, Listing};
 pub use error::HubError;
 pub use name::HubName;
 pub use settings::Settings;
-pub use stores::{Store, StoreAddress};
+pub use stores::{Store, StoreAddress, without_secrets};
 
 /// What a caller sees while files come.
 pub trait Observer {

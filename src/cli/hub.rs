@@ -12,7 +12,7 @@ use planish_artifact::draft::Draft;
 use planish_artifact::manifest::HubSource;
 use planish_artifact::units::bytes_text;
 use planish_compiler::source::{SourceModel, WrittenCompanions};
-use planish_hub::{Hub, HubName, RangedFile, RemoteModel, Settings, Store, StoreAddress};
+use planish_hub::{Hub, HubName, RangedFile, RemoteModel, Settings, Store, StoreAddress, without_secrets};
 use planish_models::{Checkpoint, RemoteFile, RemoteFiles, candidates, wanted, wanted_with};
 use planish_runtimes::cache_folder;
 
@@ -62,7 +62,8 @@ pub(super) fn located(path: &Path, revision: Option<&str>) -> Result<Located> {
         (Some(name), None) => Place::Hub(name),
         (Some(name), Some(revision)) => Place::Hub(with_revision(&name, revision)?),
         (None, Some(_)) => {
-            let why = format!("--revision is for names of the hub such as OWNER/NAME, and {} is none", path.display());
+            let path = without_secrets(&path.display().to_string());
+            let why = format!("--revision is for names of the hub such as OWNER/NAME, and {path} is none");
             return Err(Usage(why).into());
         }
         (None, None) => match Place::of(path)? {
@@ -239,7 +240,9 @@ impl Visited<'_> {
         let folder = model.folder();
         let mut done = Vec::new();
         loop {
-            let all = model.files(&candidates(*file, &folder)?, *progress)?;
+            // At first, what is there may be of an older state.
+            let here = (!done.is_empty()).then_some(folder.as_path());
+            let all = model.files(&candidates(*file, here)?, *progress)?;
             let found = match file {
                 Some(file) => wanted_with(file, &all, &folder),
                 None => wanted(&all, &folder),

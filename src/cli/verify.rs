@@ -1,14 +1,14 @@
 //! `planish verify`.
 
+use std::fmt::Display;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use planish_artifact::Artifact;
 use planish_artifact::evaluation::Requirements;
 use planish_artifact::variants::VariantName;
-use planish_artifact::verification::Report;
-use planish_check::evaluate::{self, EvaluateOptions, evaluate_artifact};
+use planish_check::evaluate::{self, EvaluateOptions, Evaluated, evaluate_artifact};
 use planish_check::verify::{Verified, VerifyOptions, needs_data, verify_artifact};
 use planish_check::{VerificationFailed, usual_limits};
 use planish_data::{DataOptions, OptionNames, SAMPLES};
@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::evaluate::Console;
 use super::heartbeat::Heartbeat;
-use super::{RunOn, note, print, print_json};
+use super::{RunOn, exit_code, note, print, print_json, terminal};
 
 /// Compare the outputs of an artifact with the outputs of its source; exit with 3 if they differ
 ///
@@ -65,7 +65,7 @@ pub(super) struct Arguments {
     /// cuda-emulator and trt. The memory that a run writes is filled with bytes that are no numbers before it
     #[arg(long)]
     replay: bool,
-    /// Print the report as JSON, that of each variant on a line of its own; with --data the figures of that on the last line
+    /// Print the report as JSON, that of each variant on a line of its own; with --data the figures of each on the lines after them
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -81,69 +81,102 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         replay: arguments.replay,
         settings: arguments.run_on.settings(),
     };
+    let further: Vec<Form> = artifact.variants().map(|(variant, artifact)| (Some(variant), artifact)).collect();
+    let forms: Vec<Form> = std::iter::once((None, artifact)).chain(further).collect();
     if arguments.data.is_some() {
-        evaluate::check(&artifact)?;
+        forms.iter().try_for_each(|(_, form)| evaluate::check(form).map_err(|error| of_form(form, error)))?;
     }
+    let named = verify(&forms, &arguments, &options)?;
+    let Some(data) = &arguments.data else { return Ok(()) };
+    let mut failures = Vec::new();
+    for (variant, artifact) in &forms {
+        let require = arguments.require.clone();
+        let evaluation = EvaluateOptions {
+            data: DataOptions { samples: arguments.samples, names: OptionNames::NONE, ..DataOptions::default() },
+            require: require.unwrap_or_else(|| usual_limits(artifact.manifest.has_weights_of(4))),
+            threads: options.threads,
+            settings: options.settings.clone(),
+            ..EvaluateOptions::default()
+        };
+        match evaluate_artifact(artifact, &named, data, &evaluation, &Console::new(false)) {
+            Ok(Evaluated { evaluation: figures, .. }) => {
+                show(*variant, &figures, arguments.json)?;
+                let judged = VerificationFailed::of(evaluation.require.misses(&figures)?);
+                failures.extend(judged.err().map(|failed| of_form(artifact, failed)));
+            }
+            Err(error) => failures.push(of_form(artifact, error)),
+        }
+    }
+    worst(failures)
+}
+
+/// An artifact, or one of its further variants with its name.
+type Form = (Option<VariantName>, Artifact);
+
+/// Verifies all forms; returns the models that data is compared with.
+///
+/// # Errors
+/// The worst failure of a form, after all of them were verified.
+fn verify(forms: &[Form], arguments: &Arguments, options: &VerifyOptions) -> Result<Vec<PathBuf>> {
     let heartbeat = Heartbeat::of_pipe();
     heartbeat.step("verifying");
-    let verified = verify_artifact(&artifact, arguments.reference.as_slice(), &options, &mut note);
-    let named = match verified {
-        Ok(Verified { source, report }) => {
-            print_report(&report, &source, arguments.json)?;
-            for (variant, artifact) in artifact.variants() {
-                let Verified { source, report } =
-                    verify_artifact(&artifact, arguments.reference.as_slice(), &options, &mut note)?;
-                if arguments.json {
-                    print_json(&OfVariant { variant, report: &report })?;
-                    VerificationFailed::check(&report)?;
-                } else {
-                    print(&format!("variant {variant}:\n"))?;
-                    print_report(&report, &source, false)?;
+    let mut named: Vec<PathBuf> = arguments.reference.clone().into_iter().collect();
+    let mut failures = Vec::new();
+    for (variant, artifact) in forms {
+        match verify_artifact(artifact, arguments.reference.as_slice(), options, &mut note) {
+            Ok(Verified { source, report }) => {
+                show(*variant, &report, arguments.json)?;
+                if !arguments.json && report.passed() {
+                    print(&format!("verified against {}: {}\n", source.display(), report.summary()))?;
                 }
+                let judged = VerificationFailed::check(&report);
+                failures.extend(judged.err().map(|failed| of_form(artifact, failed)));
+                named = vec![source];
             }
-            vec![source]
+            Err(error) if arguments.data.is_some() && needs_data(&error) => {
+                note(&format!("the comparison is on --data alone: {error:#}"));
+            }
+            Err(error) => failures.push(of_form(artifact, error)),
         }
-        Err(error) if arguments.data.is_some() && needs_data(&error) => {
-            note(&format!("the comparison is on --data alone: {error:#}"));
-            arguments.reference.into_iter().collect()
-        }
-        Err(error) => return Err(error),
-    };
-    drop(heartbeat);
-    let Some(data) = &arguments.data else { return Ok(()) };
-    let evaluation = EvaluateOptions {
-        data: DataOptions { samples: arguments.samples, names: OptionNames::NONE, ..DataOptions::default() },
-        require: arguments.require.unwrap_or_else(|| usual_limits(artifact.manifest.has_weights_of(4))),
-        threads: options.threads,
-        settings: options.settings,
-        ..EvaluateOptions::default()
-    };
-    let evaluated = evaluate_artifact(&artifact, &named, data, &evaluation, &Console::new(false))?;
-    if arguments.json {
-        print_json(&evaluated.evaluation)?;
-    } else {
-        print(&format!("{}\n", evaluated.evaluation))?;
     }
-    Ok(VerificationFailed::of(evaluation.require.misses(&evaluated.evaluation)?)?)
+    drop(heartbeat);
+    worst(failures).map(|()| named)
 }
 
-/// The report on a variant as JSON.
+/// An error with the name of the variant that it is of, if it is of one.
+fn of_form(form: &Artifact, error: impl Into<Error>) -> Error {
+    let error: Error = error.into();
+    match form.manifest.variant {
+        Some(variant) => error.context(format!("variant {variant}")),
+        None => error,
+    }
+}
+
+/// The failure with the exit code that says most, that of a difference from the source; the others are printed.
+fn worst(mut failures: Vec<Error>) -> Result<()> {
+    if failures.is_empty() {
+        return Ok(());
+    }
+    let differs = failures.iter().position(|failure| exit_code(failure) == 3);
+    let worst = failures.remove(differs.unwrap_or(0));
+    failures.iter().for_each(|failure| terminal::error(&format!("{failure:#}")));
+    Err(worst)
+}
+
+/// What was found of a variant as JSON.
 #[derive(Serialize)]
-struct OfVariant<'a> {
+struct OfVariant<'a, T> {
     variant: VariantName,
     #[serde(flatten)]
-    report: &'a Report,
+    found: &'a T,
 }
 
-fn print_report(report: &Report, source: &Path, json: bool) -> Result<()> {
-    if json {
-        print_json(report)?;
-    } else {
-        print(&format!("{report}\n"))?;
+/// Prints what was found of a form.
+fn show<T: Serialize + Display>(variant: Option<VariantName>, found: &T, json: bool) -> Result<()> {
+    match variant {
+        None if json => print_json(found),
+        Some(variant) if json => print_json(&OfVariant { variant, found }),
+        None => print(&format!("{found}\n")),
+        Some(variant) => print(&format!("variant {variant}:\n{found}\n")),
     }
-    VerificationFailed::check(report)?;
-    if !json {
-        print(&format!("verified against {}: {}\n", source.display(), report.summary()))?;
-    }
-    Ok(())
 }

@@ -266,7 +266,7 @@ fn memory_and_attention_are_planned_without_a_gpu() {
     let shown = planish(["inspect", text(&model), "--show", "memory"]).succeeds().stdout;
     assert!(shown.contains("1 x 128 tokens") && shown.contains("arena"), "{shown}");
     planish(["inspect", text(&model), "--show", "attention"]).exits(1, &["takes an artifact for target cuda"]);
-    planish(["inspect", text(&model), "--batch", "2"]).exits(2, &["--batch is for --show memory"]);
+    planish(["inspect", text(&model), "--batch", "2"]).exits(2, &["--batch is for --html and --show memory"]);
     planish(["inspect", text(&model), "--show", "memory", "--svg", "x.svg"]).exits(2, &["cannot be used with"]);
     let sizes = ["--batch", "1000000000", "--seq", "1000000000"];
     planish([&["inspect", text(&model), "--show", "memory"], &sizes[..]].concat()).exits(1, &["is too large"]);

@@ -150,6 +150,11 @@ fn verification_takes_data_too() {
     );
     verify(&["--require", "cos=0.5,error=-1"]).exits(3, &["verification failed", "error is ", "at most -1 required"]);
     verify(&["--require", "kl=1"]).exits(2, &["this evaluation has no `kl`"]);
+    let variants = folder.path().join("variants");
+    let more = ["--package", "transformers-js", "--variants", "fp32,fp16"];
+    planish_compile(&folder.path().join("bert"), &variants, &more).exits(0, &[]);
+    planish(["verify", text(&variants), "--data", text(&data), "--require", "error=-1"])
+        .exits(3, &["variant fp32: verification failed", "variant fp16: verification failed"]);
     // A bad line is named.
     let bad = folder.path().join("bad.jsonl");
     fs::write(&bad, "{\"text\": \"a\"}\n{\"txt\": 1}\n").unwrap();

@@ -51,14 +51,15 @@ fn the_library_finds_modules_and_the_graph() {
     let folder = scratch();
     let out = folder.path().join("out");
     planish_compile(&golden("bert-sentence"), &out, &[SENTENCE_TRANSFORMERS, &["--verify"]].concat()).succeeds();
-    let files = ["1_Pooling", "config.json", "modules.json", "onnx", "planish.json", "sentence_bert_config.json"];
+    let files =
+        ["1_Pooling", "README.md", "config.json", "modules.json", "onnx", "planish.json", "sentence_bert_config.json"];
     assert_eq!(names(&out), files);
     assert_eq!(names(&out.join("onnx")), ["model.onnx"]);
     assert_eq!(outputs(&out), ["token_embeddings", "sentence_embedding", "last_hidden_state"]);
     assert_eq!(document(&out.join("planish.json"))["runtime_package"], "sentence-transformers");
     planish(["verify", text(&out)]).succeeds();
     // A pooling that was asked for has modules too.
-    planish_compile(&golden("bert"), &out, &[SENTENCE_TRANSFORMERS, &["--pooling", "cls,normalize"]].concat())
+    planish_compile(&golden("bert"), &out, &[SENTENCE_TRANSFORMERS, &["--recipe", "pooling=cls,normalize"]].concat())
         .succeeds();
     assert_eq!(document(&out.join("modules.json"))[2]["path"], "2_Normalize");
     // A model that scores texts has no modules.
@@ -84,7 +85,7 @@ fn other_models_are_refused_by_name() {
     let out = folder.path().join("out");
     for package in [SENTENCE_TRANSFORMERS, SERVER] {
         planish_compile(&golden("bert"), &out, package)
-            .exits(1, &[package[1], "sentence models", "bert is for feature-extraction", "--pooling mean"]);
+            .exits(1, &[package[1], "sentence models", "bert is for feature-extraction", "--recipe pooling=mean"]);
         planish_compile(&golden("gpt2"), &out, package).exits(1, &["gpt2 is for text-generation"]);
         planish_compile(&golden("bert-sentence"), &out, &[package, &["--target", "trt"]].concat())
             .exits(2, &["loads ONNX files, and target trt has engines"]);
@@ -93,7 +94,7 @@ fn other_models_are_refused_by_name() {
         .exits(2, &["on processors, and target ort-cuda is for GPUs", "targets onnx, ort, or"]);
     let model = copy("bert", folder.path().join("model"), &[]);
     planish_compile(&model, &out, &[SENTENCE_TRANSFORMERS, &["--task", "sentence-similarity"]].concat())
-        .exits(1, &["give `--pooling mean`"]);
+        .exits(1, &["give `--recipe pooling=mean`"]);
     assert_eq!(names(folder.path()), ["model"]);
 }
 
@@ -105,7 +106,8 @@ fn the_server_finds_what_it_reads() {
     let pooling = json!({"embedding_dimension": 48, "pooling_mode": "mean", "include_prompt": true});
     let model = copy("bert-sentence", folder.path().join("model"), &[("1_Pooling/config.json", pooling)]);
     planish_compile(&model, &out, &[SERVER, &["--verify"]].concat()).succeeds();
-    assert_eq!(names(&out), ["1_Pooling", "config.json", "modules.json", "onnx", "planish.json", "tokenizer.json"]);
+    let files = ["1_Pooling", "README.md", "config.json", "modules.json", "onnx", "planish.json", "tokenizer.json"];
+    assert_eq!(names(&out), files);
     let expected = json!({
         "embedding_dimension": 48, "include_prompt": true, "pooling_mode": "mean",
         "pooling_mode_cls_token": false, "pooling_mode_mean_tokens": true, "pooling_mode_lasttoken": false,
@@ -120,6 +122,7 @@ fn the_server_finds_what_it_reads() {
     let pooling = json!({"word_embedding_dimension": 48, "pooling_mode_max_tokens": true});
     let other = copy("bert-sentence", folder.path().join("max"), &[("1_Pooling/config.json", pooling)]);
     planish_compile(&other, &out, SERVER).exits(0, &["has not the pooling of this model (max)", "--pooling mean"]);
+    assert!(fs::read_to_string(out.join("README.md")).unwrap().contains(" --dtype float32 --pooling mean`"));
     let classifier = copy("bert-classify", folder.path().join("classifier"), &[]);
     planish_compile(&classifier, &out, SERVER).succeeds();
     assert_eq!(outputs(&out), ["logits"]);
@@ -133,7 +136,7 @@ fn the_configuration_has_the_keys_that_the_server_needs() {
     let mut config = document(&golden("distilbert-qa").join("config.json"));
     config["architectures"] = json!(["DistilBertModel"]);
     let model = copy("distilbert-qa", folder.path().join("model"), &[("config.json", config.clone())]);
-    planish_compile(&model, &out, &[SERVER, &["--pooling", "cls"]].concat()).succeeds();
+    planish_compile(&model, &out, &[SERVER, &["--recipe", "pooling=cls"]].concat()).succeeds();
     let found = document(&out.join("config.json"));
     assert_eq!(
         (&found["hidden_size"], &found["num_hidden_layers"], found.get("n_layer")),

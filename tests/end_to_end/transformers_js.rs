@@ -101,6 +101,26 @@ fn one_call_makes_all_variants() {
         lines.iter().map(|line| line["variant"].clone()).collect::<Vec<_>>(),
         [json!(null), json!("fp16"), json!("q8"), json!("q4"), json!("q4f16")]
     );
+    let page = folder.path().join("page.html");
+    planish(["inspect", text(&out), "--html", text(&page)]).exits(0, &[]);
+    let page = fs::read_to_string(page).unwrap();
+    let section = page.split_once("id=\"variants\"").unwrap().1;
+    assert!(graphs.iter().all(|graph| section.contains(&format!("{graph} ("))), "{section}");
+    let card = fs::read_to_string(out.join("README.md")).unwrap();
+    for tag in ["f32", "fp16", "int8", "int4"] {
+        assert_eq!(card.matches(&format!("\n- {tag}\n")).count(), 1, "{card}");
+    }
+}
+
+/// Each variant is verified, whatever the others came to.
+#[test]
+fn a_variant_that_differs_hides_no_other() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    planish_compile(&golden("bert"), &out, &[PACKAGE, &["--variants", "fp32,fp16"]].concat()).exits(0, &[]);
+    fs::write(out.join("onnx/model.onnx"), "cut off").unwrap();
+    let done = planish(["verify", text(&out), "--max-length", "4"]).exits(1, &["variant fp32: ", "has 7 bytes"]);
+    assert!(done.stdout.contains("variant fp16:") && done.stdout.contains("verified against"), "{}", done.stdout);
 }
 
 #[test]
@@ -157,6 +177,16 @@ fn what_variants_cannot_be_is_refused() {
         &["writes opset 23 or older", "and not opset 24; give --opset 23"],
     );
     refused(&["--cache", "copy"], &["--cache is now --recipe cache=copy or cache=in-place"]);
+}
+
+#[test]
+fn a_quantized_artifact_has_no_variants() {
+    let folder = scratch();
+    let (codes, out) = (folder.path().join("codes"), folder.path().join("out"));
+    planish_compile(&golden("bert"), &codes, &["--int8"]).exits(0, &[]);
+    planish_compile(&codes, &out, &[PACKAGE, &["--variants", "fp32,q8"]].concat())
+        .exits(2, &["is quantized already; compile the checkpoint"]);
+    assert!(!out.exists());
 }
 
 /// onnxruntime-web has an operator for tables of blocks on GPUs only.

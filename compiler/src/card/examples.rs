@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 
 use super::values::{self, Library, quoted};
 use super::{optimum, transformers_js};
+use crate::packages;
 
 /// The names of the templates.
 pub(super) const ONNX_RUNTIME: &str = "onnxruntime.py";
@@ -141,19 +142,27 @@ pub(super) fn of(artifact: &Artifact, environment: &Environment<'_>) -> Result<V
 }
 
 /// What has to be said and is no code.
-pub(super) fn notes(artifact: &Artifact) -> Vec<&'static str> {
-    match artifact.manifest.runtime_package {
+///
+/// # Errors
+/// When the pooling of the artifact cannot be read.
+pub(super) fn notes(artifact: &Artifact) -> Result<Vec<String>> {
+    Ok(match artifact.manifest.runtime_package {
         RuntimePackage::Triton => vec![
-            "For Triton Inference Server this folder is a model repository: its option `--model-repository` takes it.",
+            "For Triton Inference Server this folder is a model repository: its option `--model-repository` takes it."
+                .to_owned(),
         ],
-        RuntimePackage::TextEmbeddingsInference => vec![
-            "For Text Embeddings Inference: `text-embeddings-router --model-id FOLDER --dtype float32`, in an image with its backend of ONNX Runtime.",
-        ],
+        RuntimePackage::TextEmbeddingsInference => {
+            let pooling = if packages::lacks_pooling(artifact)? { " --pooling mean" } else { "" };
+            vec![format!(
+                "For Text Embeddings Inference: `text-embeddings-router --model-id FOLDER --dtype float32{pooling}`, in an image \
+                 with its backend of ONNX Runtime."
+            )]
+        }
         RuntimePackage::Optimum
         | RuntimePackage::Genai
         | RuntimePackage::SentenceTransformers
         | RuntimePackage::TransformersJs => Vec::new(),
-    }
+    })
 }
 
 /// Files of the library's own layout, and modules that it makes without weights.

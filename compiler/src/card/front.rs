@@ -17,6 +17,8 @@ pub(super) fn text(manifest: &Manifest) -> String {
     let empty = ModelCard::default();
     let card = manifest.source.card.as_ref().unwrap_or(&empty);
     let hub = hub(&manifest.source);
+    let variants: Vec<Manifest> = manifest.variants.iter().map(|variant| variant.alone(manifest)).collect();
+    let forms = || std::iter::once(manifest).chain(&variants);
     let mut text = String::new();
     let mut list = |key: &str, values: &[String]| match values {
         [] => {}
@@ -38,7 +40,7 @@ pub(super) fn text(manifest: &Manifest) -> String {
     match hub {
         Some(hub) => {
             list("base_model", std::slice::from_ref(&hub.name));
-            list("base_model_relation", &one(manifest.is_quantized().then(|| "quantized".to_owned())));
+            list("base_model_relation", &one(forms().any(Manifest::is_quantized).then(|| "quantized".to_owned())));
         }
         None => {
             list("base_model", &card.base_model);
@@ -50,9 +52,13 @@ pub(super) fn text(manifest: &Manifest) -> String {
         card.pipeline_tag.clone().or_else(|| manifest.task.and_then(|task| tag(task, manifest)).map(str::to_owned));
     list("pipeline_tag", &one(tag));
     let onnx = (format(manifest) == Format::ONNX).then_some("onnx");
-    let own = ["planish", &manifest.architecture, &manifest.precision_name()].map(str::to_owned);
-    let mut tags: Vec<String> = onnx.map(str::to_owned).into_iter().chain(own).collect();
-    tags.dedup();
+    let own = ["planish", &manifest.architecture].map(str::to_owned);
+    let mut tags: Vec<String> = Vec::new();
+    for tag in onnx.map(str::to_owned).into_iter().chain(own).chain(forms().map(Manifest::precision_name)) {
+        if !tags.contains(&tag) {
+            tags.push(tag);
+        }
+    }
     list("tags", &tags);
     text
 }

@@ -45,7 +45,7 @@ struct Page<'a> {
     target: &'static str,
     facts: Vec<(&'static str, String)>,
     examples: Vec<Example>,
-    notes: Vec<&'static str>,
+    notes: Vec<String>,
     files: Vec<(String, u64)>,
     companions: Vec<String>,
     verification: Option<String>,
@@ -100,7 +100,7 @@ fn text(artifact: &Artifact) -> Result<String> {
         target: artifact.backend.target.name,
         facts: facts(manifest, hub),
         examples: examples::of(artifact, &environment)?,
-        notes: examples::notes(artifact),
+        notes: examples::notes(artifact)?,
         files: files.map(|file| (code(&file.name), file.bytes)).collect(),
         companions: others.filter(|name| *name != CARD).map(|name| code(name)).collect(),
         verification: reports(manifest, |of| Some(of.verification?.to_string())),
@@ -110,9 +110,15 @@ fn text(artifact: &Artifact) -> Result<String> {
     Ok(text.trim_end().to_owned() + "\n")
 }
 
-/// The model of the hub that a source is, or that the artifact was made from that the source is.
+/// The model of the hub that a source is, or that the artifact was made from that the source is; none where its name or its commit,
+/// which are in links, are not of the form that the hub has.
 fn hub(source: &SourceManifest) -> Option<&HubSource> {
-    source.hub.as_ref().or_else(|| hub(&source.artifact.as_ref()?.source))
+    let found = source.hub.as_ref().or_else(|| hub(&source.artifact.as_ref()?.source));
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./".contains(letter);
+    found.filter(|hub| {
+        let named = !hub.name.is_empty() && hub.name.chars().all(is_plain);
+        named && !hub.commit.is_empty() && hub.commit.chars().all(|digit| digit.is_ascii_hexdigit())
+    })
 }
 
 /// The rows of the table of what was compiled.

@@ -73,6 +73,11 @@ fn a_source_of_the_hub_is_the_base() {
         assert!(text.contains(line), "{line}: {text}");
     }
     assert!(!text.contains("base_model_relation"), "{text}");
+    // Both are in links: a name or a commit of another form is not of the hub.
+    for (name, commit) in [("a)[b](https://c", "0a"), ("org/model", "main](x"), ("", "0a"), ("org/model", "")] {
+        artifact.manifest.source.hub = Some(HubSource { name: name.to_owned(), commit: commit.to_owned() });
+        assert!(hub(&artifact.manifest.source).is_none(), "{name} {commit}");
+    }
 }
 
 #[test]

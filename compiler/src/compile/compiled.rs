@@ -31,7 +31,7 @@ pub struct Compiled {
     pub profiles: Option<Profiles>,
     /// How its parts are quantized; empty where they are not.
     pub quantizations: Quantizations,
-    /// What raising found, by part; empty without `explain_fusion`.
+    /// What raising found, by part, those of each variant in turn; empty without `explain_fusion`.
     pub explanations: Vec<(&'static str, Explanation)>,
 }
 
@@ -56,7 +56,7 @@ impl Compiled {
         Ok(())
     }
 
-    /// Adds another variant of the same model: its files and what its manifest says of them.
+    /// Adds another variant of the same model: its files, what its manifest says of them, and what raising found in it.
     ///
     /// # Errors
     /// When it is of no variant, or a file cannot be moved.
@@ -68,6 +68,7 @@ impl Compiled {
             fs::rename(&from, &to).with_context(|| format!("cannot move {} to {}", from.display(), to.display()))?;
         }
         self.artifact.manifest.variants.push(VariantManifest::of(name, manifest));
+        self.explanations.extend(other.explanations);
         Ok(())
     }
 

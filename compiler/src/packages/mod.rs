@@ -17,6 +17,8 @@ use planish_models::{Loaded, Task};
 
 use crate::engine::Profiles;
 
+pub(crate) use text_embeddings::lacks_pooling;
+
 /// Checks that the library can load such a model.
 ///
 /// # Errors

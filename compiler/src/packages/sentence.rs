@@ -14,7 +14,7 @@ pub(super) fn check(package: RuntimePackage, model: &Loaded) -> Result<()> {
     match model.task {
         Some(Task::SentenceSimilarity | Task::TextClassification) => Ok(()),
         task => bail!(
-            "--package {}: {} loads sentence models and models for {}, and this {} is for {}; give `--pooling mean` or another one for \
+            "--package {}: {} loads sentence models and models for {}, and this {} is for {}; give `--recipe pooling=mean` or another one for \
              the vectors of texts, or leave out --package",
             package.option(),
             package.library(),

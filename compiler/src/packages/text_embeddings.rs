@@ -99,7 +99,7 @@ pub(super) fn write(artifact: &Artifact) -> Result<(Vec<String>, Option<String>)
         );
     }
     let modes = pooling_modes(folder)?.unwrap_or_default();
-    let own = POOLINGS.iter().find(|(mode, _)| modes == [*mode]);
+    let own = known_pooling(&modes);
     if own.is_none() {
         let modes = if modes.is_empty() { "none".to_owned() } else { modes.join(", ") };
         let warning = format!(
@@ -112,6 +112,22 @@ pub(super) fn write(artifact: &Artifact) -> Result<(Vec<String>, Option<String>)
     pooling.extend(POOLINGS.iter().map(|known| (known.1.to_owned(), json!(Some(known) == own))));
     written.push(save(folder, POOLING, pooling)?);
     Ok((written, None))
+}
+
+/// The pooling of the server that a model with these modes has; none where the server lacks it.
+fn known_pooling(modes: &[&str]) -> Option<&'static (&'static str, &'static str)> {
+    POOLINGS.iter().find(|(mode, _)| modes == [*mode])
+}
+
+/// Whether the server starts with an artifact only where its command names a pooling, because it lacks that of the model.
+///
+/// # Errors
+/// When the pooling of the artifact cannot be read.
+pub(crate) fn lacks_pooling(artifact: &Artifact) -> Result<bool> {
+    if artifact.manifest.task != Some(Task::SentenceSimilarity) {
+        return Ok(false);
+    }
+    Ok(known_pooling(&pooling_modes(&artifact.folder)?.unwrap_or_default()).is_none())
 }
 
 /// The configuration of a model with all keys that the server needs.

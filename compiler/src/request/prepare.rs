@@ -7,7 +7,7 @@ use planish_ir::DType;
 use planish_models::{PICTURES_OPSET, Preprocessing};
 use planish_passes::{ExpertsForm, Options};
 
-use super::{Folders, Request, RequestObserver};
+use super::{Folders, Request, RequestObserver, refuse};
 use crate::calibrate::{CalibrateOptions, Calibration, ranges};
 use crate::compile::CompileOptions;
 use crate::engine::{check_replaced, products_of};
@@ -41,6 +41,12 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
     find_runtime(request, &resolved, observer)?;
     request.check()?;
     let source = SourceModel::open_with(&request.model, &request.import)?.with_adapters(&request.adapters)?;
+    if request.variant.is_some() && source.is_quantized_artifact() {
+        refuse::<()>(format!(
+            "{} is quantized already; compile the checkpoint that it was made from, of which --variants makes each form",
+            request.model.display()
+        ))?;
+    }
     let half = resolved.half.as_ref().map(|precision| precision.half);
     request.engine.check(&products_of(resolved.quantize.as_ref(), half, &source))?;
     let folders = Folders::of(request, &resolved, &source);

@@ -197,6 +197,15 @@ impl SourceModel {
         }
     }
 
+    /// Whether the source is an artifact whose layers or weights were quantized.
+    #[must_use]
+    pub(crate) fn is_quantized_artifact(&self) -> bool {
+        match self {
+            Self::Checkpoint(..) => false,
+            Self::Onnx(model) => model.is_quantized_artifact(),
+        }
+    }
+
     /// The padded vocabulary of a part of the artifact that is the source.
     #[must_use]
     pub(crate) fn padded_vocabulary(&self, part: &str) -> Option<PaddedVocabulary> {

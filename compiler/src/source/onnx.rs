@@ -135,6 +135,11 @@ impl OnnxModel {
         self.artifact.as_deref().map(ArtifactHistory::of)
     }
 
+    /// Whether it is an artifact whose layers or weights were quantized.
+    pub(super) fn is_quantized_artifact(&self) -> bool {
+        self.artifact.as_deref().is_some_and(Manifest::is_quantized)
+    }
+
     pub(super) fn load(&self, options: LoadOptions) -> Result<Loaded> {
         let mut warnings: Vec<String> = self.parts.iter().flat_map(|part| part.imported.warnings.clone()).collect();
         let mut parts: Vec<Part> = Vec::new();

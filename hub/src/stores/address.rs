@@ -99,7 +99,7 @@ impl StoreAddress {
         if ADDRESSES.iter().any(|address| text.starts_with(address)) {
             return Ok(None);
         }
-        let mut url = Url::parse(text).map_err(|error| bad(text, &error.to_string()))?;
+        let mut url = Url::parse(text).map_err(|error| bad(&without_secrets(text), &error.to_string()))?;
         let shown = shown(&url);
         let bad = |why: &str| bad(&shown, why);
         if url.host_str().is_none_or(str::is_empty) {
@@ -141,6 +141,14 @@ impl StoreAddress {
         self.folder.filename().or(self.url.host_str()).unwrap_or("model")
     }
 
+    /// The path of a file of the folder, as a store names it: a request encodes it.
+    pub(crate) fn path(&self, file: &str) -> Path {
+        let folder = &self.folder;
+        let whole = if folder.as_ref().is_empty() { file.to_owned() } else { format!("{folder}/{file}") };
+        // What is no such path is not there either.
+        Path::parse(whole).unwrap_or_else(|_| folder.clone().join(file))
+    }
+
     /// Whether what follows the `?` is what a request is allowed by.
     pub(crate) fn is_signed(&self) -> bool {
         self.url.query().is_some()
@@ -150,6 +158,16 @@ impl StoreAddress {
 fn bad(address: &str, why: &str) -> HubError {
     let message = format!("this is no address: {why}; type s3://BUCKET/FOLDER, gs://, az:// or https://HOST/FOLDER");
     HubError::Store { address: address.to_owned(), message }
+}
+
+/// A text that may be an address, without what stands before an `@` in it and what follows a `?`.
+#[must_use]
+pub fn without_secrets(text: &str) -> String {
+    let text = text.split('?').next().unwrap_or_default();
+    match text.split_once("://") {
+        Some((scheme, rest)) => format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, rest)| rest)),
+        None => text.to_owned(),
+    }
 }
 
 /// An address without a password, and without what follows a `?`.
@@ -177,6 +195,8 @@ mod tests {
         assert_eq!(parse("gs://bucket").name(), "bucket");
         let file = parse("az://container/a/model-Q8_0.gguf");
         assert_eq!((file.kind, file.folder.as_ref(), file.file()), (Kind::Azure, "a", Some("model-Q8_0.gguf")));
+        assert_eq!(parse("s3://b/a%20b").path("m~[1] é%.onnx").as_ref(), "a b/m~[1] é%.onnx");
+        assert_eq!(parse("s3://b").path("1/m.onnx").as_ref(), "1/m.onnx");
         let signed = parse("https://a.b:8/x/model.onnx?signature=secret");
         assert_eq!((signed.shown(), signed.is_signed()), ("https://a.b:8/x/model.onnx", true));
         assert_eq!(signed.url.as_str(), "https://a.b:8/?signature=secret");
@@ -199,6 +219,8 @@ mod tests {
             ("https://a.b/folder?x=1", "what follows the ?"),
             ("https://a.b/folder#x", "it has a #"),
             ("https://user:secret@a.b/folder", "it has a name or a password"),
+            ("https://user:secret@a.b:99999/folder", "https://a.b:99999/folder: this is no address"),
+            ("https://a b/model.onnx?signature=secret", "https://a b/model.onnx: this is no address"),
         ] {
             let error = StoreAddress::parse(text).unwrap_err().to_string();
             assert!(error.contains(why) && !error.contains("secret"), "{text}: {error}");

@@ -25,7 +25,7 @@ use crate::name::is_file;
 use crate::transfer::{Facts, Transfer};
 use crate::{HubError, Observer, RangedFile, RemoteModel, Settings, may_be_passing};
 
-pub use address::StoreAddress;
+pub use address::{StoreAddress, without_secrets};
 use connector::Failure;
 use object::{Object, StoreFile};
 
@@ -72,7 +72,7 @@ impl Inner {
 
     /// The path of a file in the store.
     fn path(&self, file: &str) -> object_store::path::Path {
-        file.split('/').fold(self.address.folder.clone(), |path, part| path.join(part))
+        self.address.path(file)
     }
 }
 
@@ -147,7 +147,9 @@ impl Store {
                     // Who may not list a bucket is refused what is not there.
                     Some(401 | 403) => {
                         refused = Some(self.inner.told(&error, Some(file)));
-                        None
+                        // What the cache has of it may be right.
+                        self.known().insert(file.clone(), None);
+                        continue;
                     }
                     _ => return Err(self.inner.told(&error, Some(file))),
                 },

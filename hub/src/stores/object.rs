@@ -1,8 +1,8 @@
 //! One object: what a store says of it, and its bytes.
 
 use std::io::{self, Read};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, SystemTime};
 
 use bytes::{Buf, Bytes};
 use futures_util::StreamExt;
@@ -17,6 +17,12 @@ use crate::ranges::Silent;
 use crate::transfer::{Answer, Origin};
 use crate::{HubError, Observer, RangedFile};
 
+/// What no other process has: when this one asked first, and its number.
+static STARTED: LazyLock<String> = LazyLock::new(|| {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("{}.{}", now.as_nanos(), std::process::id())
+});
+
 /// What a store says of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Object {
@@ -25,7 +31,8 @@ pub(super) struct Object {
     etag: Option<String>,
     /// Whether two states with that name may differ in some bytes.
     is_weak: bool,
-    modified: i64,
+    /// The second in which it was written last; absent where the store does not say.
+    modified: Option<i64>,
 }
 
 impl Object {
@@ -37,13 +44,16 @@ impl Object {
             bytes: meta.size,
             etag: etag.filter(|etag| !etag.is_empty()),
             is_weak,
-            modified: meta.last_modified.timestamp(),
+            // The crate has the beginning of 1970 for what is not said.
+            modified: Some(meta.last_modified.timestamp()).filter(|seconds| *seconds != 0),
         }
     }
 
     /// The name of its bytes in the cache, which another state of it or another object has not.
+    /// What the store says neither of is another state in each process: it is fetched each time.
     pub(super) fn key(&self, file: &str) -> String {
-        let state = self.etag.clone().unwrap_or_else(|| self.modified.to_string());
+        let modified = || self.modified.map_or_else(|| format!("unknown {}", *STARTED), |seconds| seconds.to_string());
+        let state = self.etag.clone().unwrap_or_else(modified);
         digits(&[file, &state, &self.bytes.to_string()])
     }
 
@@ -86,7 +96,11 @@ impl StoreFile {
             let message = format!("{who} lists it with {listed} bytes, and says {told} when asked for it; try again");
             return Err(self.differs(message));
         }
-        if now.etag.is_some() && self.object.etag.is_some() && now.etag != self.object.etag {
+        let is_same = match (&now.etag, &self.object.etag) {
+            (Some(now), Some(listed)) => now == listed,
+            _ => now.modified == self.object.modified,
+        };
+        if !is_same {
             return Err(self.differs("it changed while it was read; try again".to_owned()));
         }
         Ok(())
@@ -95,6 +109,10 @@ impl StoreFile {
 
 impl Origin for StoreFile {
     fn bytes_from(&self, from: u64, observer: &dyn Observer) -> Result<Answer, HubError> {
+        // Without a condition the rest may be of another state.
+        if from > 0 && !self.goes_on() {
+            return Ok(Answer::NoRange);
+        }
         let rest = (from > 0).then_some(GetRange::Offset(from));
         let if_match = rest.as_ref().and_then(|_| self.object.condition());
         let options = GetOptions { range: rest, if_match, ..GetOptions::default() };

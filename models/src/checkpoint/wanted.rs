@@ -107,11 +107,11 @@ fn card(all: &[String]) -> Option<String> {
 ///
 /// # Errors
 /// When a file in `here` is malformed.
-pub fn candidates(file: Option<&str>, here: &Path) -> Result<Vec<String>, ModelError> {
+pub fn candidates(file: Option<&str>, here: Option<&Path>) -> Result<Vec<String>, ModelError> {
     if let Some(file) = file {
         return Ok(candidates_with(file));
     }
-    let entries = sentence::module_entries(here)?;
+    let entries = here.map(sentence::module_entries).transpose()?.unwrap_or_default();
     let folders = entries.iter().map(|entry| entry.path.as_str()).filter(|path| !path.is_empty());
     let of_folder = |folder: &str| {
         companion_names().chain([SINGLE, INDEX]).map(|name| format!("{folder}/{name}")).collect::<Vec<String>>()
@@ -254,7 +254,7 @@ mod tests {
         std::fs::write(here.path().join("modules.json"), serde_json::Value::from(entries.to_vec()).to_string())
             .unwrap();
         let mut found = wanted(&names, here.path()).unwrap();
-        let candidates = candidates(None, here.path()).unwrap();
+        let candidates = candidates(None, Some(here.path())).unwrap();
         assert!(found.iter().all(|name| candidates.contains(name)), "{candidates:?}");
         found.sort();
         let expected = [
@@ -293,8 +293,8 @@ mod tests {
             ["onnx/config.json", "README.md", "onnx/model.onnx_data", "onnx/model.onnx_data_1", "onnx/model.onnx"];
         assert_eq!(of("onnx/model.onnx").unwrap(), graph);
         let parts = ["m-q8-00001-of-00002.gguf", "m-q8-00002-of-00002.gguf"];
-        assert_eq!(candidates(Some(parts[1]), here.path()).unwrap(), parts);
-        let beside = candidates(Some("onnx/model.onnx"), here.path()).unwrap();
+        assert_eq!(candidates(Some(parts[1]), None).unwrap(), parts);
+        let beside = candidates(Some("onnx/model.onnx"), None).unwrap();
         let asked = ["onnx/config.json", "onnx/model.onnx", "onnx/model.onnx_data"];
         assert!(asked.iter().all(|name| beside.iter().any(|other| other == name)), "{beside:?}");
         assert!(

@@ -115,6 +115,27 @@ fn files(manifest: &Manifest) -> String {
         .join(", ")
 }
 
+/// The name, the precision, the files and the verification of each variant; empty where an artifact has one form.
+pub(super) fn variants(manifest: &Manifest) -> Vec<[String; 4]> {
+    if manifest.variants.is_empty() {
+        return Vec::new();
+    }
+    let others: Vec<Manifest> = manifest.variants.iter().map(|variant| variant.alone(manifest)).collect();
+    let row = |of: &Manifest| {
+        let name = of.variant.map_or_else(String::new, |name| name.to_string());
+        [name, of.precision_name(), files(of), of.verification.as_ref().map_or_else(String::new, verdict)]
+    };
+    std::iter::once(manifest).chain(&others).map(row).collect()
+}
+
+/// The worst figures of a report, or what misses.
+fn verdict(report: &Report) -> String {
+    match report.passed() {
+        true => report.summary().lines().next().unwrap_or_default().to_owned(),
+        false => format!("failed: {}", report.misses().join(", ")),
+    }
+}
+
 /// The share of each type in the weights of a part.
 fn types(cost: &ModelCost, part: &crate::inspect::PartCost) -> String {
     let name = if cost.parts.len() > 1 { format!("{}: ", part.name) } else { String::new() };
