@@ -30,7 +30,10 @@ impl Inner {
         let kind = self.address.kind;
         let address = file.map_or_else(|| self.address.shown().to_owned(), |file| self.url(file));
         let (host, refusal) = match Failure::of(error) {
-            None => return HubError::Store { address, message: innermost(error) },
+            None => {
+                let message = format!("{}; {}", innermost(error), kind.copy());
+                return HubError::Store { address, message };
+            }
             Some(Failure::Network { host, .. }) => (host, None),
             Some(Failure::Status(refusal)) => (&refusal.host, Some(refusal)),
         };
@@ -76,12 +79,14 @@ impl Inner {
                 format!("{host} refuses the credentials{said}: {}", kind.login())
             }
             (412, _) => "it changed while it was read; try again".to_owned(),
-            _ => {
+            // What may be otherwise in a moment.
+            (408 | 429 | 500.., _) => {
                 return HubError::Answer {
                     url: address,
                     message: format!("{host} answers {status}{said}; try again later"),
                 };
             }
+            _ => format!("{host} answers {status}{said}; check the address, or {}", kind.copy()),
         };
         HubError::Store { address, message }
     }
