@@ -4,6 +4,7 @@ use std::path::Path;
 
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
+use planish_artifact::units::{flops_text, three_digits};
 use planish_measure::inspect::{Confirmation, LargestBatch, ModelCost, Need, PartCost, Share, Training, Work};
 use planish_measure::profile::Process;
 
@@ -101,7 +102,7 @@ fn training_text(training: &Training) -> String {
         }
     };
     if let Some(days) = days {
-        text += &format!("  time         {} days\n", number(*days));
+        text += &format!("  time         {} days\n", three_digits(*days));
     }
     text
 }
@@ -116,7 +117,7 @@ fn part(part: &PartCost) -> String {
     let products = percent(product_flops as f64 / flops.max(1) as f64);
     line("FLOPs", &format!("{}, {products} of them in products", flops_text(flops)));
     let bytes = [read, weights, written].map(bytes_text);
-    let per_byte = intensity.map(|per| format!("; {} FLOPs a byte", number(per))).unwrap_or_default();
+    let per_byte = intensity.map(|per| format!("; {} FLOPs a byte", three_digits(per))).unwrap_or_default();
     line("bytes", &format!("{} read, {} of them weights; {} written{per_byte}", bytes[0], bytes[1], bytes[2]));
     match part.activations {
         Some(memory) => {
@@ -150,33 +151,13 @@ fn table(first: &str, rows: &[Share]) -> String {
             bytes_text(work.read),
             bytes_text(work.weights),
             bytes_text(work.written),
-            work.intensity.map_or_else(|| "-".to_owned(), number),
+            work.intensity.map_or_else(|| "-".to_owned(), three_digits),
         ]);
     }
     table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     table.to_string()
 }
 
-/// A number of floating-point operations as people read it.
-pub(super) fn flops_text(flops: u64) -> String {
-    const UNITS: [&str; 6] = ["FLOPs", "kFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs"];
-    let (mut value, mut unit) = (flops as f64, 0);
-    while value >= 1000.0 && unit < UNITS.len() - 1 {
-        value /= 1000.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{flops} FLOPs") } else { format!("{} {}", number(value), UNITS[unit]) }
-}
-
 fn percent(share: f64) -> String {
     format!("{:.1}%", share * 100.0)
-}
-
-/// Three digits.
-fn number(value: f64) -> String {
-    match value {
-        100.0.. => format!("{value:.0}"),
-        10.0..100.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
 }

@@ -1,7 +1,7 @@
 //! What is said of the model as a whole.
 
 use planish_artifact::manifest::Manifest;
-use planish_artifact::units::{bytes_text, count_text};
+use planish_artifact::units::{bytes_text, count_text, flops_text};
 use planish_artifact::verification::{Figures, Report};
 use serde::Serialize;
 
@@ -56,18 +56,6 @@ fn run(cost: &ModelCost) -> String {
         Some(format!("{size} {}", if size == 1 { one } else { many }))
     });
     words.collect::<Vec<String>>().join(", ")
-}
-
-/// A number of floating-point operations as people read it.
-pub(super) fn flops_text(flops: u64) -> String {
-    let (value, unit) = match flops {
-        0..1_000 => return format!("{flops} FLOP"),
-        1_000..1_000_000 => (flops as f64 / 1e3, "kFLOP"),
-        1_000_000..1_000_000_000 => (flops as f64 / 1e6, "MFLOP"),
-        1_000_000_000..1_000_000_000_000 => (flops as f64 / 1e9, "GFLOP"),
-        _ => (flops as f64 / 1e12, "TFLOP"),
-    };
-    format!("{value:.1} {unit}")
 }
 
 /// Names and values of what the model is.

@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use planish_artifact::units::bytes_text;
+use planish_artifact::units::{bytes_text, flops_text};
 use planish_compiler::source::modules::{Modules, NodeNames};
 use planish_ir::cost::stored_bytes;
 use planish_ir::{Graph, ValueId};
 use serde::Serialize;
 
-use super::facts::flops_text;
 use crate::inspect::PartCost;
 use crate::page::KINDS;
 
