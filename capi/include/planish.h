@@ -207,7 +207,7 @@ planish_code planish_compile(const char *source,
                              size_t recipe_count);
 
 /**
- * Runs the artifact in `folder` and its source, and compares what they give. Returns PLANISH_CODE_VERIFICATION_FAILED if the
+ * Runs the artifact in `folder`, each of its variants, and its source, and compares what they give. Returns PLANISH_CODE_VERIFICATION_FAILED if the
  * artifact is further from its source than its precision allows.
  *
  * # Safety

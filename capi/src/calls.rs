@@ -65,7 +65,7 @@ pub unsafe extern "C" fn planish_compile(
     })
 }
 
-/// Runs the artifact in `folder` and its source, and compares what they give. Returns PLANISH_CODE_VERIFICATION_FAILED if the
+/// Runs the artifact in `folder`, each of its variants, and its source, and compares what they give. Returns PLANISH_CODE_VERIFICATION_FAILED if the
 /// artifact is further from its source than its precision allows.
 ///
 /// # Safety
@@ -75,8 +75,12 @@ pub unsafe extern "C" fn planish_verify(folder: *const c_char) -> Code {
     guarded(|| {
         // SAFETY: the caller promises it.
         let artifact = Artifact::open(unsafe { path(folder, "folder") }?)?;
-        let verified = verify_artifact(&artifact, &[], &VerifyOptions::default(), &mut |_| {})?;
-        Ok(VerificationFailed::check(&verified.report)?)
+        let variants = artifact.variants().map(|(_, variant)| variant);
+        for form in std::iter::once(artifact.clone()).chain(variants) {
+            let verified = verify_artifact(&form, &[], &VerifyOptions::default(), &mut |_| {})?;
+            VerificationFailed::check(&verified.report)?;
+        }
+        Ok(())
     })
 }
 
