@@ -10,13 +10,12 @@ Chromium (Debian: apt install chromium; or set CHROMIUM).
 """
 
 import argparse
-import base64
 import sys
 import tempfile
 from pathlib import Path
 from typing import List
 
-from check_report import LOOK, SHOTS, Browser, chromium, messages
+from check_report import LOOK, SHOTS, Browser, answered, chromium, messages, opened, screenshot
 
 # What a reader does; returns the problems. A node with an operand that another node makes is looked for first.
 USE = r"""(async () => {
@@ -69,31 +68,12 @@ USE = r"""(async () => {
 
 def look(browser: Browser, page: str, width: int, scheme: str, name: str, shots: Path) -> List[str]:
     """Opens the page in a tab of its own, uses it, takes a screenshot, and returns what is wrong."""
-    target = browser.call("Target.createTarget", url="about:blank")["targetId"]
-    session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-    for domain in ("Page", "Runtime", "Log", "Network"):
-        browser.call(f"{domain}.enable", session)
-    phone = width < 600
-    browser.call("Emulation.setDeviceMetricsOverride", session, width=width, height=844 if phone else 900,
-                 deviceScaleFactor=2 if phone else 1, mobile=phone)
-    browser.call("Emulation.setEmulatedMedia", session, features=[{"name": "prefers-color-scheme", "value": scheme}])
-    browser.events.clear()
-    browser.call("Page.navigate", session, url=page)
-    browser.wait("Page.loadEventFired", session)
-    problems = []
-    for script, waits in ((USE, True), (f"{LOOK}({width})", False)):
-        answer = browser.call("Runtime.evaluate", session, expression=script, returnByValue=True, awaitPromise=waits)
-        if "exceptionDetails" in answer:
-            raise SystemExit(f"the test's script failed: {answer['exceptionDetails']['exception']['description']}")
-        value = answer["result"]["value"]
-        problems += value if waits else value["problems"]
+    target, session = opened(browser, page, width, scheme)
+    problems = answered(browser, session, USE) + answered(browser, session, f"{LOOK}({width})")["problems"]
     problems += messages(browser.events, page)
-    size = browser.call("Page.getLayoutMetrics", session)["cssContentSize"]
-    clip = {"x": 0, "y": 0, "width": width, "height": min(size["height"], 5000), "scale": 1}
-    image = browser.call("Page.captureScreenshot", session, clip=clip, captureBeyondViewport=True)
-    (shots / f"{name}-{width}-{scheme}.png").write_bytes(base64.b64decode(image["data"]))
+    height = screenshot(browser, session, width, shots / f"{name}-{width}-{scheme}.png", 5000)
     browser.call("Target.closeTarget", targetId=target)
-    print(f"{name} {width}-{scheme}: {size['height']:.0f} px high, {len(problems)} problems")
+    print(f"{name} {width}-{scheme}: {height:.0f} px high, {len(problems)} problems")
     return [f"{name} {width}-{scheme}: {problem}" for problem in problems]
 
 

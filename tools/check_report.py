@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SHOTS = Path(__file__).resolve().parent.parent / "target" / "report-screenshots"
@@ -141,8 +141,8 @@ def messages(events: List[Dict[str, Any]], page: str) -> List[str]:
     return found
 
 
-def look(browser: Browser, page: str, width: int, scheme: str, scripts: bool, shots: Path) -> List[str]:
-    """Opens the page in a tab of its own, takes a screenshot, and returns what is wrong."""
+def opened(browser: Browser, page: str, width: int, scheme: str, scripts: bool = True) -> Tuple[str, str]:
+    """Opens the page in a tab of its own, of a phone where it is narrow; returns the tab and its session."""
     target = browser.call("Target.createTarget", url="about:blank")["targetId"]
     session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
     for domain in ("Page", "Runtime", "Log", "Network"):
@@ -155,22 +155,39 @@ def look(browser: Browser, page: str, width: int, scheme: str, scripts: bool, sh
     browser.events.clear()
     browser.call("Page.navigate", session, url=page)
     browser.wait("Page.loadEventFired", session)
-    name = f"{width}-{scheme}" + ("" if scripts else "-without-scripts")
+    return target, session
+
+
+def answered(browser: Browser, session: str, script: str) -> Any:
+    """What a script of the test returns in the page."""
+    answer = browser.call("Runtime.evaluate", session, expression=script, returnByValue=True, awaitPromise=True)
+    if "exceptionDetails" in answer:
+        raise SystemExit(f"the test's script failed: {answer['exceptionDetails']['exception']['description']}")
+    return answer["result"]["value"]
+
+
+def screenshot(browser: Browser, session: str, width: int, path: Path, most: float = float("inf")) -> float:
+    """Takes a screenshot of the page, so many pixels of its height at most; returns the height."""
     size = browser.call("Page.getLayoutMetrics", session)["cssContentSize"]
-    clip = {"x": 0, "y": 0, "width": width, "height": size["height"], "scale": 1}
+    clip = {"x": 0, "y": 0, "width": width, "height": min(size["height"], most), "scale": 1}
     image = browser.call("Page.captureScreenshot", session, clip=clip, captureBeyondViewport=True)
-    (shots / f"{name}.png").write_bytes(base64.b64decode(image["data"]))
+    path.write_bytes(base64.b64decode(image["data"]))
+    return size["height"]
+
+
+def look(browser: Browser, page: str, width: int, scheme: str, scripts: bool, shots: Path) -> List[str]:
+    """Opens the page, takes a screenshot, and returns what is wrong."""
+    target, session = opened(browser, page, width, scheme, scripts)
+    name = f"{width}-{scheme}" + ("" if scripts else "-without-scripts")
+    height = screenshot(browser, session, width, shots / f"{name}.png")
     problems = messages(browser.events, page)
     if scripts:
         # The page has no scripts: this one is the test's.
-        answer = browser.call("Runtime.evaluate", session, expression=f"{LOOK}({width})", returnByValue=True)
-        if "exceptionDetails" in answer:
-            raise SystemExit(f"the test's script failed: {answer['exceptionDetails']['exception']['description']}")
-        seen = answer["result"]["value"]
+        seen = answered(browser, session, f"{LOOK}({width})")
         problems += seen["problems"]
         if seen["plots"] == 0:
             problems.append("no plot is shown")
-        print(f"{name}: {seen['plots']} plots, {size['height']:.0f} px high, {len(problems)} problems")
+        print(f"{name}: {seen['plots']} plots, {height:.0f} px high, {len(problems)} problems")
     if width > 600 and scheme == "light" and scripts:
         printed = browser.call("Page.printToPDF", session, printBackground=True, preferCSSPageSize=True)
         (shots / "print.pdf").write_bytes(base64.b64decode(printed["data"]))

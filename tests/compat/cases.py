@@ -88,17 +88,33 @@ def as_known(known: str | None, check: Callable[[], str]) -> str:
     raise Mismatch("this passes now: take it out of KNOWN")
 
 
+class Lines:
+    """A line for each check of a library, and how many failed."""
+
+    def __init__(self, label: str = "") -> None:
+        self.label = label
+        self.checked = self.failed = 0
+
+    def check(self, name: str, check: Callable[[], str]) -> None:
+        self.checked += 1
+        text = " ".join(part for part in (f"{self.label:10}", f"{name:24}") if part.strip())
+        try:
+            print(f"ok    {text} {check()}", flush=True)
+        # Whatever a library raises is a failure of this case, not the end of the others.
+        except Exception as error:
+            self.failed += 1
+            print(f"FAIL  {text} {type(error).__name__}: {error}", flush=True)
+
+    def ended(self) -> int:
+        """Prints the counts; returns the exit code."""
+        print(f"{self.checked - self.failed} passed, {self.failed} failed")
+        return int(self.failed > 0)
+
+
 def check_all(cases: list[Case], label: str, check: Callable[[Case, Path], str]) -> int:
     """Checks each case with a scratch folder, prints a line each; returns the exit code."""
-    failed = 0
+    lines = Lines(label)
     for case in cases:
-        text = f"{label:10} {case.name:16}"
         with tempfile.TemporaryDirectory() as scratch:
-            try:
-                print(f"ok    {text} {check(case, Path(scratch))}", flush=True)
-            # Whatever a library raises is a failure of this case, not the end of the others.
-            except Exception as e:
-                failed += 1
-                print(f"FAIL  {text} {type(e).__name__}: {e}", flush=True)
-    print(f"{len(cases) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+            lines.check(case.name, lambda: check(case, Path(scratch)))  # noqa: B023, called at once
+    return lines.ended()

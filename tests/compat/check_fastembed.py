@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ from fastembed.common.model_description import ModelSource, PoolingType
 from fastembed.rerank.cross_encoder import TextCrossEncoder
 from safetensors.numpy import load_file, save_file
 
-from cases import Mismatch, compiled, difference
+from cases import Lines, Mismatch, compiled, difference
 
 # How fastembed pools what a graph gives: the output, its pooling, and whether it divides vectors by their lengths.
 MODELS = {
@@ -71,16 +70,7 @@ def main() -> int:
     parser.add_argument("--tolerance", type=float, default=1e-5)
     arguments = parser.parse_args()
     lines = arguments.sentences.read_text().splitlines()
-    failed = 0
-
-    def line(name: str, seen: Callable[[], str]) -> None:
-        nonlocal failed
-        try:
-            print(f"ok    fastembed  {name:24} {seen()}", flush=True)
-        # Whatever the library raises is a failure of this case, not the end of the others.
-        except Exception as error:
-            failed += 1
-            print(f"FAIL  fastembed  {name:24} {type(error).__name__}: {error}", flush=True)
+    report = Lines("fastembed")
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -100,7 +90,7 @@ def main() -> int:
             return f"{len(lines)} texts, largest difference {difference('embed', got, wanted, None, arguments.tolerance):.1e}"
 
         for name in MODELS:
-            line(name, lambda: embedded(name))
+            report.check(name, lambda: embedded(name))
 
         def scored() -> str:
             checkpoint = reranker(arguments.minilm, folder / "reranker")
@@ -115,9 +105,8 @@ def main() -> int:
             got = np.array(list(model.rerank(query, documents, batch_size=8)), np.float32)
             return f"{len(documents)} pairs, largest difference {difference('rerank', got, wanted, None, arguments.tolerance):.1e}"
 
-        line("a reranker", scored)
-    print(f"{len(MODELS) + 1 - failed} passed, {failed} failed")
-    return int(failed > 0)
+        report.check("a reranker", scored)
+    return report.ended()
 
 
 if __name__ == "__main__":

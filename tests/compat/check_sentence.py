@@ -26,7 +26,7 @@ from sentence_transformers.sparse_encoder.models import MLMTransformer, SpladePo
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertModel, PreTrainedTokenizerFast
 
-from cases import Mismatch, compiled, difference
+from cases import Lines, Mismatch, compiled, difference
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [f"w{i}" for i in range(95)]
@@ -179,16 +179,7 @@ def main() -> int:
     random = np.random.default_rng(1)
     texts = [" ".join(random.choice(WORDS, count)) for count in (1, 2, 3, 7, 12, 20, 30, 50)]
     lines = arguments.sentences.read_text().splitlines()
-    failed = 0
-
-    def line(name: str, seen: Callable[[], str]) -> None:
-        nonlocal failed
-        try:
-            print(f"{name:24} {seen()}", flush=True)
-        # Whatever the library raises is a failure of this case, not the end of the others.
-        except Exception as error:
-            failed += 1
-            print(f"{name:24} FAILED: {type(error).__name__}: {error}", flush=True)
+    report = Lines(f"sentence-transformers {sentence_transformers.__version__}")
 
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
@@ -197,17 +188,17 @@ def main() -> int:
             model.save(str(scratch / name))
             case = (arguments.planish, scratch / name, model, texts, scratch, arguments.tolerance)
             own = (lambda: refused(*case[:2], scratch)) if name == "static" else lambda: by_library(*case)
-            line(name, lambda: f"{check(*case)}; {own()}")
+            report.check(name, lambda: f"{check(*case)}; {own()}")
 
         def alone(name: str, model: torch.nn.Module) -> None:
             model.save(str(scratch / name))
-            line(name, lambda: by_library(arguments.planish, scratch / name, model, texts, scratch, arguments.tolerance))
+            report.check(name, lambda: by_library(arguments.planish, scratch / name, model, texts, scratch, arguments.tolerance))
 
         alone("reranker", CrossEncoder(base(scratch / "base/scores", BertForSequenceClassification)))
         if hasattr(sentence_transformers, "MultiVectorEncoder"):
             alone("late-interaction", of_tokens(str(scratch / "base/plain")))
         minilm = SentenceTransformer(str(arguments.minilm))
-        line("MiniLM", lambda: check(arguments.planish, arguments.minilm, minilm, lines, scratch, arguments.tolerance))
+        report.check("MiniLM", lambda: check(arguments.planish, arguments.minilm, minilm, lines, scratch, arguments.tolerance))
 
         def backend(tolerance: float, *more: str) -> str:
             artifact = compiled(arguments.planish, arguments.minilm, scratch / f"minilm{''.join(more)}", *PACKAGE, *more)
@@ -215,10 +206,9 @@ def main() -> int:
             wanted, got = (model.encode(lines, show_progress_bar=False) for model in (minilm, loaded))
             return f"{len(lines)} texts, largest difference {difference('encode', got, wanted, None, tolerance):.1e}"
 
-        line("MiniLM, backend onnx", lambda: backend(arguments.tolerance))
-        line("MiniLM, 8 bits", lambda: backend(EIGHT_BITS, "--int8"))
-    print(f"sentence-transformers {sentence_transformers.__version__}: {failed} failed")
-    return int(failed > 0)
+        report.check("MiniLM, backend onnx", lambda: backend(arguments.tolerance))
+        report.check("MiniLM, 8 bits", lambda: backend(EIGHT_BITS, "--int8"))
+    return report.ended()
 
 
 if __name__ == "__main__":
