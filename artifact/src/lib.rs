@@ -4,6 +4,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read what they wrote"))]
 
 pub mod backend;
+mod card;
 pub mod chain;
 pub mod coverage;
 pub mod draft;
@@ -50,7 +51,7 @@ pub use running::Running;
 pub const MANIFEST: &str = "planish.json";
 
 /// The name of the model card in an artifact.
-pub const CARD: &str = "README.md";
+pub use planish_models::CARD;
 
 /// An artifact in its folder.
 #[derive(Clone)]

@@ -86,6 +86,9 @@ pub struct Manifest {
     /// The library that the artifact is laid out for.
     #[serde(default)]
     pub runtime_package: RuntimePackage,
+    /// The BLAKE3 digest of the model card as planish wrote it, in hexadecimal; absent where there is none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub card: Option<String>,
     /// The variant that `files` and `parts` are of; absent in an artifact that was not asked for variants.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub variant: Option<VariantName>,

@@ -9,8 +9,8 @@ use std::path::Path;
 use planish_files::{FileError, Kind};
 use serde::{Deserialize, Serialize};
 
-/// The name of the file.
-const NAME: &str = "README.md";
+/// The name of a model card.
+pub const CARD: &str = "README.md";
 
 /// The line before and after the YAML.
 const FENCE: &str = "---";
@@ -48,7 +48,7 @@ impl ModelCard {
     /// # Errors
     /// When the card cannot be read.
     pub fn read(folder: &Path) -> Result<Option<Self>, FileError> {
-        let text = planish_files::read_if_there(&folder.join(NAME), &Kind::CARD)?;
+        let text = planish_files::read_if_there(&folder.join(CARD), &Kind::CARD)?;
         Ok(text.map(|text| Self::parse(&text)).filter(|card| *card != Self::default()))
     }
 
@@ -192,11 +192,11 @@ mod tests {
     fn a_folder_may_have_no_card() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(ModelCard::read(folder.path()).unwrap(), None);
-        std::fs::write(folder.path().join(NAME), "# A model\n").unwrap();
+        std::fs::write(folder.path().join(CARD), "# A model\n").unwrap();
         assert_eq!(ModelCard::read(folder.path()).unwrap(), None);
-        std::fs::write(folder.path().join(NAME), "---\nlicense: mit\n---\n").unwrap();
+        std::fs::write(folder.path().join(CARD), "---\nlicense: mit\n---\n").unwrap();
         assert_eq!(ModelCard::read(folder.path()).unwrap().unwrap().license.as_deref(), Some("mit"));
-        std::fs::write(folder.path().join(NAME), [0xff, 0xfe]).unwrap();
+        std::fs::write(folder.path().join(CARD), [0xff, 0xfe]).unwrap();
         ModelCard::read(folder.path()).unwrap_err();
     }
 }

@@ -31,7 +31,7 @@ mod task;
 
 pub use architecture::Architecture;
 pub use architectures::ARCHITECTURES;
-pub use card::ModelCard;
+pub use card::{CARD, ModelCard};
 pub use checkpoint::companions::{TRANSFORMER_SETTINGS, companions, is_companion};
 pub use checkpoint::elsewhere::{RemoteFile, RemoteFiles};
 pub use checkpoint::safetensors::{MAX_HEADER_BYTES, StoredTensor, WeightFile};

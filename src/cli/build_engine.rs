@@ -54,8 +54,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         arguments.engine.print_trtexec(&arguments.artifact, &artifact.manifest, &profiles, kept)?;
     }
     let rebuilt = rebuild(&artifact, &profiles, &options, &EngineConsole::new())?;
-    let (manifest, reports) = (rebuilt.artifact.manifest.clone(), rebuilt.reports.clone());
-    let folder = rebuilt.publish()?;
+    let reports = rebuilt.reports.clone();
+    let Artifact { folder, manifest, .. } = rebuilt.publish()?;
     if arguments.json {
         return print_json(&Written::new(Some(&folder), &manifest, &[]).with_engines(&reports));
     }

@@ -54,11 +54,10 @@ impl<'a> Written<'a> {
 }
 
 pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], shown: Shown, took: Duration) -> Result<()> {
-    let Artifact { manifest, .. } = compiled.artifact.clone();
     let in_half = compiled.artifact.computes_in_half();
     let explanations = std::mem::take(&mut compiled.explanations);
     let replaced = Manifest::read(compiled.draft.target()).ok();
-    let folder = compiled.publish()?;
+    let Artifact { folder, manifest, .. } = compiled.publish()?;
     if shown == Shown::Json {
         return print_json(&Written::new(Some(&folder), &manifest, &explanations).with_engines(engines));
     }

@@ -31,6 +31,13 @@ fn an_artifact_has_a_card_unless_it_is_not_wanted() {
     let first = contents(&out);
     planish_compile(&model, &out, &["--verify"]).succeeds();
     assert!(contents(&out) == first);
+    // A card that somebody changed is theirs.
+    fs::write(out.join("README.md"), format!("{card}More words.\n")).unwrap();
+    for more in [&[][..], &["--no-card"]] {
+        planish_compile(&model, &out, more).exits(1, &["README.md, which was changed; move it elsewhere", "--force"]);
+    }
+    planish_compile(&model, &out, &["--verify", "--force"]).succeeds();
+    assert!(contents(&out) == first);
     planish_compile(&model, &out, &["--no-card"]).succeeds();
     assert_eq!(names(&out), ["config.json", "model.onnx", "planish.json"]);
     // Now the card would be somebody else's.

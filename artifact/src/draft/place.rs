@@ -11,8 +11,8 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
 use super::leftovers;
-use crate::MANIFEST;
 use crate::manifest::Manifest;
+use crate::{CARD, MANIFEST};
 
 /// How many names of files an error lists.
 const LISTED: usize = 5;
@@ -170,6 +170,7 @@ impl Place {
         let mut others = others
             .try_fold(Vec::new(), |all, found| Ok::<_, io::Error>([all, found?].concat()))
             .with_context(context)?;
+        others.extend(manifest.has_changed_card(&self.folder).then(|| format!("{CARD}, which was changed")));
         if others.is_empty() {
             return Ok(());
         }

@@ -4,6 +4,7 @@ use anyhow::Result;
 use minijinja::value::Serde;
 use minijinja::{Environment, context};
 use planish_artifact::Artifact;
+use planish_artifact::backend::Device;
 use planish_artifact::manifest::{Manifest, PartManifest};
 use planish_artifact::package::RuntimePackage;
 use planish_files::Kind;
@@ -211,7 +212,11 @@ fn onnx_runtime(subject: &Subject<'_>) -> Option<minijinja::Value> {
         .iter()
         .map(|part| Some(GraphFile { file: quoted(part.files.first()?) }))
         .collect::<Option<_>>()?;
-    let providers = if manifest.target == "ort-cuda" { ", providers=[\"CUDAExecutionProvider\"]" } else { "" };
+    let providers = if subject.artifact.backend.device == Some(Device::Gpu) {
+        ", providers=[\"CUDAExecutionProvider\"]"
+    } else {
+        ""
+    };
     let text = subject.text();
     let values = subject.part().and_then(|part| {
         let of_text = text.as_ref().and_then(|_| values::of_text(part));

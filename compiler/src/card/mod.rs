@@ -9,9 +9,7 @@ mod tests;
 mod transformers_js;
 mod values;
 
-use std::fs;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment};
@@ -20,7 +18,6 @@ use planish_artifact::manifest::{HubSource, Manifest, SourceManifest};
 use planish_artifact::variants::VariantName;
 use planish_artifact::verification::Report;
 use planish_artifact::{Artifact, CARD};
-use planish_files::Kind;
 use serde::Serialize;
 
 use examples::Example;
@@ -62,18 +59,17 @@ struct Measured<'a> {
 ///
 /// # Errors
 /// When it cannot be written.
-pub(crate) fn write(artifact: &Artifact) -> Result<()> {
-    let path = artifact.folder.join(CARD);
-    if !has_card(&artifact.manifest) || path.exists() {
+pub(crate) fn write(artifact: &mut Artifact) -> Result<()> {
+    if !has_card(&artifact.manifest) || artifact.folder.join(CARD).exists() {
         return Ok(());
     }
-    fs::write(&path, text(artifact)?).with_context(|| format!("cannot write {}", path.display()))
+    let text = text(artifact)?;
+    artifact.manifest.write_card(&artifact.folder, &text)
 }
 
 /// Whether the card of an artifact is as planish wrote it: then it is written anew where the artifact changes.
 pub(crate) fn is_as_written(artifact: &Artifact) -> bool {
-    let found = planish_files::read_text(&artifact.folder.join(CARD), &Kind::CARD);
-    has_card(&artifact.manifest) && found.is_ok_and(|found| text(artifact).is_ok_and(|written| written == found))
+    has_card(&artifact.manifest) && !artifact.manifest.has_changed_card(&artifact.folder)
 }
 
 fn has_card(manifest: &Manifest) -> bool {

@@ -1,3 +1,4 @@
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use planish_artifact::backend::LOCAL;
@@ -17,7 +18,7 @@ fn compiled(model: &Path, to: &Path, change: impl FnOnce(CompileOptions) -> Comp
     let model = SourceModel::open(model).unwrap();
     let options = CompileOptions { card: true, ..CompileOptions::new(LOCAL, model.default_opset()) };
     let compiled = compile(&model, to, &change(options), &Silent).unwrap();
-    Artifact::open(&compiled.publish().unwrap()).unwrap()
+    Artifact::open(&compiled.publish().unwrap().folder).unwrap()
 }
 
 fn card(artifact: &Artifact) -> String {
@@ -109,11 +110,11 @@ fn a_card_that_somebody_changed_stays() {
     assert!(is_as_written(&artifact));
     fs::write(artifact.folder.join(CARD), "mine").unwrap();
     assert!(!is_as_written(&artifact));
-    write(&artifact).unwrap();
+    write(&mut artifact).unwrap();
     assert_eq!(card(&artifact), "mine");
     artifact.manifest.companions.retain(|name| name != CARD);
     fs::remove_file(artifact.folder.join(CARD)).unwrap();
-    write(&artifact).unwrap();
+    write(&mut artifact).unwrap();
     assert!(!artifact.folder.join(CARD).exists() && !is_as_written(&artifact));
 }
 

@@ -1,7 +1,7 @@
 //! Models that are compiled, and not in their places yet.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use planish_artifact::Artifact;
@@ -72,14 +72,14 @@ impl Compiled {
         Ok(())
     }
 
-    /// Writes the model card and the manifest, and puts the artifact in its place.
+    /// Writes the model card and the manifest, puts the artifact in its place, and returns it as it is there.
     ///
     /// # Errors
     /// When that is impossible.
-    pub fn publish(self) -> Result<PathBuf> {
+    pub fn publish(mut self) -> Result<Artifact> {
         packages::list_files(&self.artifact)?;
-        card::write(&self.artifact)?;
+        card::write(&mut self.artifact)?;
         self.artifact.manifest.write(self.draft.folder())?;
-        self.draft.publish()
+        Ok(Artifact { folder: self.draft.publish()?, ..self.artifact })
     }
 }

@@ -282,6 +282,7 @@ pub fn compile(
         integer_inputs: describe::products(lowered.iter().map(|part| &part.graph))
             .any(|inputs| inputs == BlockInputs::Integers),
         runtime_package: options.package,
+        card: None,
         variant: options.variant,
         files: emitted.iter().flat_map(|part| &part.files).map(file).collect(),
         linked: write::linked(&emitted),

@@ -1,7 +1,7 @@
 //! Building the engines of a finished artifact.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_artifact::draft::Draft;
@@ -21,14 +21,14 @@ pub struct Rebuilt {
 }
 
 impl Rebuilt {
-    /// Writes the model card and the manifest, and puts the artifact in the place of the old one.
+    /// Writes the model card and the manifest, puts the artifact in the place of the old one, and returns it as it is there.
     ///
     /// # Errors
     /// When that is impossible.
-    pub fn publish(self) -> Result<PathBuf> {
-        card::write(&self.artifact)?;
+    pub fn publish(mut self) -> Result<Artifact> {
+        card::write(&mut self.artifact)?;
         self.artifact.manifest.write(self.draft.folder())?;
-        self.draft.publish()
+        Ok(Artifact { folder: self.draft.publish()?, ..self.artifact })
     }
 }
 

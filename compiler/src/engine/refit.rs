@@ -42,7 +42,7 @@ pub fn refit_engines(artifact: &Artifact, library: Option<PathBuf>) -> Result<Pa
         entry.stripped = false;
         manifest.add_engine(index, entry);
     }
-    card::write(&refitted)?;
+    card::write(&mut refitted)?;
     refitted.manifest.write(draft.folder())?;
     draft.publish()
 }

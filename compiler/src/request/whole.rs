@@ -98,6 +98,6 @@ impl Request {
         let Prepared { source, options, folders } = prepare(self, observer)?;
         let mut compiled = compile(&source, folders.first(), &options, observer)?;
         folders.settle(&mut compiled, &source)?;
-        Artifact::open(&compiled.publish()?)
+        Artifact::open(&compiled.publish()?.folder)
     }
 }

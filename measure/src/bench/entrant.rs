@@ -131,6 +131,7 @@ impl Entrant {
             cache_in_place: false,
             integer_inputs: false,
             runtime_package: RuntimePackage::default(),
+            card: None,
             variant: None,
             files: files.clone(),
             linked: Vec::new(),

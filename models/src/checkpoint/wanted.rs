@@ -9,15 +9,12 @@ use serde_json::Value;
 use super::companions::{is_companion, named as companion_names};
 use super::refusals::{ADAPTER, CONVERT, OTHER_FORMATS};
 use super::{CONFIG, Checkpoint, INDEX, INDEX_SUFFIX, SINGLE, files, gguf, is_plain_name};
-use crate::{ModelError, sentence};
+use crate::{CARD, ModelError, sentence};
 
 /// The weights of an adapter.
 const ADAPTER_WEIGHTS: &str = "adapter_model.safetensors";
 
 const GRAPH: &str = ".onnx";
-
-/// The model card.
-const CARD: &str = "README.md";
 
 /// How many files an error names.
 const MOST_NAMED: usize = 12;
