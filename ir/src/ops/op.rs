@@ -1,5 +1,6 @@
 //! [`Op`]: the enum of all operators, and what it derives of their payloads and rows.
 
+use super::payload_text;
 use super::row::{Kind, Row};
 use super::{Op, Types};
 use crate::{Symbol, ValueId};
@@ -133,6 +134,12 @@ impl Op {
     #[must_use]
     pub fn mnemonic(&self) -> &'static str {
         self.row().mnemonic
+    }
+
+    /// The attributes as the text form has them, such as `axis = 1, keep_dims = true`; empty where there are none.
+    #[must_use]
+    pub fn attributes_text(&self) -> String {
+        payload_text(self, &|_| String::new()).1
     }
 
     /// Every mnemonic, group by group.

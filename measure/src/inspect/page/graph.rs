@@ -23,9 +23,12 @@ struct PartGraph {
     outputs: Vec<(String, usize)>,
 }
 
-/// A node: its layer, operator, name, operands and results; these are places in `values`.
+/// The most characters of the attributes of a node: a foreign operator may have a whole graph in one.
+const MOST_ATTRIBUTES: usize = 500;
+
+/// A node: its layer, operator, name, operands, results and attributes; operands and results are places in `values`.
 #[derive(Serialize)]
-struct Node(usize, String, String, Vec<usize>, Vec<usize>);
+struct Node(usize, String, String, Vec<usize>, Vec<usize>, String);
 
 #[derive(Serialize)]
 #[serde(untagged)]
@@ -59,7 +62,12 @@ fn part(opened: &Opened, name: &str, graph: &Graph) -> PartGraph {
         let operands = node.op.operands().iter().map(|value| values.place(*value)).collect();
         let results = node.outputs.iter().map(|value| values.place(*value)).collect();
         let name = named.get(result).copied().unwrap_or(result).to_owned();
-        nodes.push(Node(at, node.op.kind().to_owned(), name, operands, results));
+        let mut attributes = node.op.attributes_text();
+        if let Some((end, _)) = attributes.char_indices().nth(MOST_ATTRIBUTES) {
+            attributes.truncate(end);
+            attributes.push('…');
+        }
+        nodes.push(Node(at, node.op.kind().to_owned(), name, operands, results, attributes));
     }
     let outputs = graph.outputs().iter().map(|output| (output.name.clone(), values.place(output.value))).collect();
     PartGraph { name: name.to_owned(), layers, values: values.entries, nodes, inputs, outputs }

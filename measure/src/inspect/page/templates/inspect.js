@@ -63,7 +63,7 @@
   };
 
   const nodeBox = (part, node) => {
-    const [, op, name, operands, results] = part.nodes[node];
+    const [, op, name, operands, results, attributes] = part.nodes[node];
     const box = make("details", "node"), line = make("summary");
     box.id = anchor(part, node);
     line.append(make("span", "op", op), make("span", "", name), make("span", "type soft", results.length ? part.values[results[0]][1] : ""));
@@ -77,6 +77,7 @@
         if (!values.length) held.append(make("span", "soft", "none"));
         list.append(make("dt", "", title), held);
       });
+      if (attributes) list.append(make("dt", "", "attributes"), make("dd", "type", attributes));
       box.append(list);
     };
     box.fill = fill;
