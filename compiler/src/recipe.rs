@@ -70,6 +70,7 @@ impl Resolver<'_> {
             let option = option("attention_fp32");
             return Ok(refuse(format!("target {target} computes attention in float32 anyway; leave out {option}"))?);
         }
+        self.check_forms(target)?;
         Ok(Resolved {
             half: self.half_precision(target)?,
             quantize: self.quantize(target, data)?,
@@ -336,10 +337,10 @@ impl Resolver<'_> {
         data: Option<CalibrationData<'_>>,
     ) -> Result<(&Path, &CalibrateOptions), RecipeError> {
         match data {
-            None => refuse(format!("--weight-method {method} needs data: add --calibrate FILE")),
+            None => refuse(format!("--recipe weight-method={method} needs data: add --calibrate FILE")),
             Some(data) if is_table(data.path) => {
                 let why = format!(
-                    "--weight-method {method} runs the calibration data, and {} is a table",
+                    "--recipe weight-method={method} runs the calibration data, and {} is a table",
                     data.path.display()
                 );
                 refuse(why)
@@ -389,10 +390,7 @@ const MOST: usize = 1 << 16;
 
 /// How a member is spelled on the command line.
 fn option(member: &str) -> String {
-    match member {
-        "weight_method" | "block_size" | "keep" => format!("--{}", member.replace('_', "-")),
-        _ => format!("--recipe {}", member.replace('_', "-")),
-    }
+    if member == "keep" { "--keep".to_owned() } else { format!("--recipe {}", member.replace('_', "-")) }
 }
 
 #[cfg(test)]

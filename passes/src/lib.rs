@@ -34,8 +34,8 @@ pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
 pub use precision::{Half, HalfPrecision};
 pub use rounds::{MAX_ROUNDS, Stage};
 pub use target::{
-    AttentionForm, CUDA, CacheForm, CastAttention, ExpertsForm, ONNX, ORT, ORT_CUDA, Observation, QuantizedForm,
-    StateForm, TARGETS, TRT, Target, TokenOrder, UnknownTarget,
+    AttentionForm, CUDA, CacheForm, CastAttention, ExpertsForm, ONNX, ORT, ORT_CUDA, Observation, Packing,
+    QuantizedForm, StateForm, TARGETS, TRT, Target, TokenOrder, UnknownTarget,
 };
 
 use std::ops::RangeInclusive;
@@ -69,6 +69,14 @@ pub struct Options {
     pub block_inputs: BlockInputs,
     /// What mixtures of experts are lowered to.
     pub experts: ExpertsForm,
+    /// How the tokens of a batch are ordered in front of an attention without a cache.
+    pub order: TokenOrder,
+    /// What attention is lowered to.
+    pub attention: AttentionForm,
+    /// Which linear layers of one operand become one, where operators do not stay whole.
+    pub packing: Packing,
+    /// Whether the biases of linear layers move into norms.
+    pub absorbs_biases: bool,
     /// How attention appends to the cache of keys and values.
     pub cache: CacheForm,
     /// Whether only the last token of each row gets logits.
@@ -106,6 +114,10 @@ impl Options {
             block_inputs: BlockInputs::Floats,
             attention_fp32: false,
             experts: target.experts.first().copied().unwrap_or(ExpertsForm::All),
+            order: target.order,
+            attention: target.attention,
+            packing: if target.rounds_block_inputs() { Packing::Blocks } else { Packing::None },
+            absorbs_biases: target.absorbs_biases,
             cache: CacheForm::default(),
             last_logits: false,
             padding: Padding::of(target),

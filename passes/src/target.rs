@@ -9,7 +9,7 @@ use planish_ir::DType;
 use planish_ir::ops::Foreign;
 use planish_ir::weight::Channels;
 
-pub use forms::{CacheForm, Observation, QuantizedForm, StateForm};
+pub use forms::{AttentionForm, CacheForm, Observation, Packing, QuantizedForm, StateForm, TokenOrder};
 
 use crate::legalize::native::{native, native_value};
 use crate::legalize::tables::{ort_cpu, ort_cuda, standard};
@@ -29,6 +29,8 @@ pub struct Target {
     pub order: TokenOrder,
     /// What attention is lowered to.
     pub attention: AttentionForm,
+    /// The members of a recipe that choose among forms of its graphs, which compute the same in different times.
+    pub forms: &'static [&'static str],
     /// What mixtures of experts can be lowered to, first the form that they are lowered to where no other one is asked for; empty
     /// where they stay.
     pub experts: &'static [ExpertsForm],
@@ -68,32 +70,6 @@ pub struct Target {
     /// The multiple that the number of features of a linear layer should have, for the kernels of an element type: at
     /// least 1.
     pub alignment: fn(DType) -> usize,
-}
-
-/// How the rows of a matrix of tokens are ordered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenOrder {
-    /// [batch * sequence, features] everywhere.
-    BatchMajor,
-    /// [sequence * batch, features] up to the last attention without a cache, so that queries, keys and values are
-    /// strided batches of matrices; batch-major after it.
-    SequenceMajor,
-}
-
-/// The form of attention.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AttentionForm {
-    /// Two products and a softmax between them, of scores for each head.
-    Products,
-    /// The same, but where heads share keys, the queries of a group are rows of one matrix from the first product to the
-    /// second, and masks are repeated for them. TensorRT makes one kernel of that, and none where scores are reshaped
-    /// between the product and the softmax ([docs/tensorrt.md](../../docs/tensorrt.md)).
-    ProductsOfGroups,
-    /// One operator for an attention with a cache, from opset 23 on, where ONNX's Attention can express it. Products
-    /// elsewhere.
-    WholeWithCache,
-    /// The operator of the graph, whatever it has: a mask, a window, a cache.
-    Whole,
 }
 
 /// The form of mixtures of experts.
@@ -180,6 +156,7 @@ impl Target {
         },
         order: TokenOrder::BatchMajor,
         attention: AttentionForm::Products,
+        forms: &["projections", "biases"],
         experts: &[ExpertsForm::Grouped, ExpertsForm::Gathered, ExpertsForm::All],
         appends_in_place: false,
         has_rotary_embedding: false,
@@ -215,6 +192,7 @@ pub static ORT: Target = Target {
     },
     order: TokenOrder::SequenceMajor,
     attention: AttentionForm::WholeWithCache,
+    forms: &["token_order", "attention", "projections", "biases"],
     experts: &[ExpertsForm::Grouped, ExpertsForm::Gathered, ExpertsForm::All],
     appends_in_place: true,
     has_rotary_embedding: true,
@@ -246,6 +224,7 @@ pub static ORT_CUDA: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    forms: &[],
     experts: &[ExpertsForm::Grouped, ExpertsForm::Gathered, ExpertsForm::All],
     appends_in_place: false,
     has_rotary_embedding: false,
@@ -277,6 +256,7 @@ pub static TRT: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::ProductsOfGroups,
+    forms: &[],
     experts: &[ExpertsForm::Gathered, ExpertsForm::All],
     appends_in_place: false,
     has_rotary_embedding: false,
@@ -304,6 +284,7 @@ pub static CUDA: Target = Target {
     kernels: Kernels { missing: native, domains: &[], node: |_| None, foreign: |_, _| None, value: native_value },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Whole,
+    forms: &[],
     experts: &[],
     appends_in_place: false,
     has_rotary_embedding: false,

@@ -3,6 +3,7 @@
 //! [`Recipe`] is what a user asks for, as options, as a file or as `planish.json` records it. The compiler resolves it in one
 //! place, where it is refused or becomes options of passes.
 
+mod forms;
 mod keep;
 mod read;
 mod values;
@@ -18,6 +19,7 @@ use serde_json::Value;
 
 use crate::text;
 
+pub use forms::{AttentionName, BiasesName, ProjectionsName, TokenOrderName};
 pub use keep::{HEAD, Keep, KeepError, KeptAs, TABLE};
 pub use read::read;
 pub use values::{
@@ -92,6 +94,18 @@ pub struct Recipe {
     /// What the rows of the token embedding and of the LM head are padded to a multiple of; 0 for no padding.
     #[serde(skip_serializing_if = "Option::is_none", with = "text::optional")]
     pub pad_vocab: Option<Multiple>,
+    /// How the tokens of a batch are ordered in front of an attention without a cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_order: Option<TokenOrderName>,
+    /// What attention without a cache becomes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention: Option<AttentionName>,
+    /// How linear layers of one operand are computed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub projections: Option<ProjectionsName>,
+    /// Where the biases of linear layers are added that a norm follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub biases: Option<BiasesName>,
     /// How a decoder appends to its cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheName>,

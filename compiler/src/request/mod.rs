@@ -141,9 +141,9 @@ impl Request {
     }
 
     /// How attention appends to the cache.
-    fn cache(&self) -> Result<CacheForm, RequestError> {
+    fn cache(&self, recipe: &Recipe) -> Result<CacheForm, RequestError> {
         let target = self.backend.target;
-        match self.recipe.cache {
+        match recipe.cache {
             Some(CacheName::InPlace) if !self.fusion => {
                 refuse("--recipe cache=in-place needs an operator for the whole attention; leave out --no-fusion")
             }
@@ -196,7 +196,7 @@ impl Request {
         }
         match half {
             None => refuse(
-                "--calibrate gives data to --int8, --fp8, --weight-method gptq and awq, --fp16 and --bf16; add one of them",
+                "--calibrate gives data to --int8, --fp8, --recipe weight-method=gptq and awq, --fp16 and --bf16; add one of them",
             ),
             Some(half) => refuse(format!(
                 "--calibrate does nothing with --{half} for target {target}, which only stores weights in half precision; choose \

@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::backend::{Backend, lacks, spelled};
-use planish_artifact::recipe::{ExpertsName, Recipe};
+use planish_artifact::recipe::{BiasesName, ExpertsName, ProjectionsName, Recipe, TokenOrderName};
 use planish_ir::DType;
 use planish_models::{PICTURES_OPSET, Preprocessing};
-use planish_passes::{ExpertsForm, Options};
+use planish_passes::{CacheForm, ExpertsForm, Options};
 
 use super::{Folders, Request, RequestObserver, refuse};
 use crate::calibrate::{CalibrateOptions, Calibration, ranges};
@@ -34,10 +34,7 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
     let Request { backend, recipe, .. } = request;
     let run = request.calibrate_options();
     let data = request.calibrate.as_deref().map(|path| CalibrationData { path, run: &run });
-    let mut resolved = resolve(recipe, backend.target, data)?;
-    if let Some(weights) = &mut resolved.quantize_weights {
-        weights.settings.table_blocks = request.package.looks_up_blocks();
-    }
+    let resolved = resolved(request, recipe, data)?;
     find_runtime(request, &resolved, observer)?;
     request.check()?;
     let source = SourceModel::open_with(&request.model, &request.import)?.with_adapters(&request.adapters)?;
@@ -58,8 +55,7 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
             warning.iter().for_each(|warning| observer.warning(warning));
         }
     }
-    let cache = request.cache()?;
-    let least = least_opset(backend, recipe, &source).max(backend.target.cache_opset(cache));
+    let cache = request.cache(recipe)?;
     let of_pictures = recipe.preprocessing.filter(|_| source.sees());
     if let (Some(Preprocessing::Graph), Some(opset @ ..PICTURES_OPSET)) = (of_pictures, request.opset) {
         bail!(
@@ -67,7 +63,7 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
              --opset {PICTURES_OPSET}"
         );
     }
-    let opset = request.opset.unwrap_or_else(|| source.default_opset_from(least));
+    let opset = opset(request, recipe, cache, &source);
     if let Some(reason) = request.package.refuses_opset(opset) {
         bail!("the model needs opset {opset}: {reason}");
     }
@@ -92,9 +88,46 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
     Ok(Prepared { source, options: followed(options, recipe, resolved), folders })
 }
 
+impl Prepared {
+    /// How the model is compiled by another recipe for the same target, on the same data.
+    ///
+    /// # Errors
+    /// When the recipe does not fit the rest of the request.
+    pub fn with_recipe(&self, request: &Request, recipe: &Recipe) -> Result<CompileOptions> {
+        let run = request.calibrate_options();
+        let data = request.calibrate.as_deref().map(|path| CalibrationData { path, run: &run });
+        let resolved = resolved(request, recipe, data)?;
+        let cache = request.cache(recipe)?;
+        let opset = opset(request, recipe, cache, &self.source);
+        let options = CompileOptions {
+            passes: Options { fusion: request.fusion, cache, ..Options::new(request.backend.target, opset) },
+            recipe: Some(recipe.clone()),
+            ..self.options.clone()
+        };
+        Ok(followed(options, recipe, resolved))
+    }
+}
+
+/// What a recipe comes to in a request.
+fn resolved(request: &Request, recipe: &Recipe, data: Option<CalibrationData<'_>>) -> Result<Resolved> {
+    let mut resolved = resolve(recipe, request.backend.target, data)?;
+    if let Some(weights) = &mut resolved.quantize_weights {
+        weights.settings.table_blocks = request.package.looks_up_blocks();
+    }
+    Ok(resolved)
+}
+
+/// The opset that a request says, else the oldest one that has what the recipe makes of the model.
+fn opset(request: &Request, recipe: &Recipe, cache: CacheForm, source: &SourceModel) -> u32 {
+    let target = request.backend.target;
+    let least = least_opset(request.backend, recipe, source).max(target.cache_opset(cache));
+    request.opset.unwrap_or_else(|| source.default_opset_from(least))
+}
+
 /// The options of a compilation that follows a recipe, which came to this for the target.
 #[must_use]
 pub fn followed(options: CompileOptions, recipe: &Recipe, resolved: Resolved) -> CompileOptions {
+    let target = options.backend.target;
     CompileOptions {
         passes: Options {
             attention_fp32: recipe.attention_fp32,
@@ -102,6 +135,12 @@ pub fn followed(options: CompileOptions, recipe: &Recipe, resolved: Resolved) ->
             padding: resolved.padding,
             last_logits: recipe.last_logits(),
             experts: resolved.experts.unwrap_or(options.passes.experts),
+            order: recipe.token_order.map_or(options.passes.order, TokenOrderName::order),
+            attention: recipe.attention.map_or(options.passes.attention, |name| name.form(target)),
+            packing: recipe.projections.map_or(options.passes.packing, ProjectionsName::packing),
+            absorbs_biases: recipe
+                .biases
+                .map_or(options.passes.absorbs_biases, |biases| biases == BiasesName::Absorbed),
             cache: resolved.cache.unwrap_or(options.passes.cache),
             allow_non_finite: recipe.allow_non_finite,
             ..options.passes

@@ -9,13 +9,13 @@ use planish_ir::{DType, Graph, NodeId, Op, Rewriter, ValueId, Weight};
 use super::{Found, Uses, activation, apply};
 use crate::legalize::becomes_block_product;
 use crate::raise::NoMatch;
-use crate::{CUDA, Example, Options, Outcome, Pass, PassError};
+use crate::{CUDA, Example, Options, Outcome, Packing, Pass, PassError};
 
 /// Computes the linear layers of one operand in one product.
 pub const PACK_PROJECTIONS: Pass = Pass {
     name: "pack-projections",
     summary: "Computes the linear layers that take one operand in one product, for targets cuda and ort. For target ort \
-              the pass takes layers that become MatMulNBits: each of them wakes all threads, and rounds the operand to \
+              the pass takes all layers where the recipe says `projections=joined`, and otherwise layers that become MatMulNBits: each of them wakes all threads, and rounds the operand to \
               integers unless the recipe's `accuracy_level` is float. Examples are the queries, keys and values of an attention, the gate of a feed-forward and what it gates, and the keys and \
               values that all layers of a decoder compute of the encoder's states. Their weights become one weight, \
               and a split gives their results. Where only some layers have a bias, the others get zeros. Weights with \
@@ -44,19 +44,14 @@ pub const PACK_PROJECTIONS: Pass = Pass {
             output q = %q1/split
             output k = %q1/split_1",
     },
-    applies: |options| options.keeps_operators() || packs_codes(options),
+    applies: |options| options.keeps_operators() || (options.fusion && options.packing != Packing::None),
     run,
 };
 
-/// Whether layers of codes are packed, for a kernel that rounds blocks of their input once.
-fn packs_codes(options: &Options) -> bool {
-    options.fusion && options.target.rounds_block_inputs()
-}
-
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    let packs_codes = packs_codes(options);
+    let packs_all = options.keeps_operators() || options.packing == Packing::All;
     graph.compact();
-    let groups = groups(graph, &|linear| !packs_codes || becomes_block_product(graph, linear, options));
+    let groups = groups(graph, &|linear| packs_all || becomes_block_product(graph, linear, options));
     let mut results: HashMap<NodeId, ValueId> = HashMap::new();
     let pack = |graph: &mut Rewriter<'_>, node: NodeId, _: &Uses| -> Found {
         if let Some(result) = results.get(&node) {

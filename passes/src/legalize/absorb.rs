@@ -54,7 +54,7 @@ pub const ABSORB_BIASES: Pass = Pass {
             %y = add(%d, %x) : f32[n, 2]
             output y = %y",
     },
-    applies: |options| options.fusion && options.target.absorbs_biases,
+    applies: |options| options.fusion && options.absorbs_biases,
     run,
 };
 

@@ -8,7 +8,7 @@ use planish_ir::ops::{
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Shape, Step, ValueId};
 
 use super::attention_codes::Codes;
-use super::{SWAP_TOKENS, cast_attention, dim, in_place, mask};
+use super::{SWAP_TOKENS, cast_attention, dim, in_place, mask, multi_head};
 use crate::build::Builder;
 use crate::{AttentionForm, Example, ONNX, Options, Outcome, Pass, PassError};
 
@@ -81,7 +81,7 @@ pub(crate) const ATTENTION_OPSET: u32 = 23;
 pub const LAST_WITH_KERNELS: u32 = 24;
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    let whole_with_cache = options.target.attention == AttentionForm::WholeWithCache;
+    let whole_with_cache = matches!(options.attention, AttentionForm::WholeWithCache | AttentionForm::MultiHead);
     let keep_caches =
         options.fusion && whole_with_cache && (ATTENTION_OPSET..=LAST_WITH_KERNELS).contains(&options.opset);
     let skips_mask = options.fusion && options.target.skips_masks;
@@ -108,7 +108,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
                 false => Ok(Step::Keep),
             };
         }
-        if options.fusion && options.target.attention == AttentionForm::Whole {
+        if options.fusion && options.attention == AttentionForm::Whole {
             return Ok(match options.attention_fp32 && l.graph.ty(like).dtype != DType::F32 {
                 true => Step::Replace(cast_attention::whole(&mut l, &attention)?),
                 false => Step::Keep,
@@ -118,8 +118,12 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         if options.attention_fp32 && cast_attention::fits(&l, &attention, options) {
             return Ok(Step::Replace(vec![cast_attention::lower(&mut l, &attention, swap)?]));
         }
-        let groups = options.target.attention == AttentionForm::ProductsOfGroups && !apart;
+        let groups = options.attention == AttentionForm::ProductsOfGroups && !apart;
         let codes = Codes::of(l.graph, &attention, options);
+        let operator = options.fusion && options.attention == AttentionForm::MultiHead;
+        if operator && codes.is_none() && multi_head::fits(l.graph, &attention) {
+            return Ok(Step::Replace(multi_head::lower(&mut l, &attention)?));
+        }
         let form = Form { groups, swap, wide: options.attention_fp32, codes, skips_mask };
         Ok(Step::Replace(lower(&mut l, &attention, form)?))
     })?;
@@ -157,10 +161,7 @@ fn addend_is_whole(l: &Builder<'_, '_>, attention: &Attention) -> bool {
 
 /// The same attention, where what causality, window and mask leave out is left out by its bias.
 fn with_bias(l: &mut Builder<'_, '_>, attention: Attention) -> Result<Vec<ValueId>, BuildError> {
-    let mut bias = mask::added(l, &attention, attention.q)?;
-    if let (Some(mask), Some(own)) = (bias, attention.bias) {
-        bias = Some(l.binary(BinaryKind::Add, own, mask)?);
-    }
+    let bias = in_place::bias(l, &attention, true)?;
     l.emit_all(Attention { bias, mask: None, causal: Flag(false), window: None, ..attention })
 }
 

@@ -2,13 +2,15 @@
 
 use hashbrown::HashMap;
 use planish_ir::handle::Handle;
-use planish_ir::ops::{Attention, Binary, FakeQuantize, Gelu, LayerNorm, Linear, Reshape, RmsNorm, Transpose, Unary};
+use planish_ir::ops::{
+    Attention, Binary, FakeQuantize, Gelu, LayerNorm, Linear, Reshape, RmsNorm, Split, Transpose, Unary,
+};
 use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, Step, ValueId};
 
 use super::SWAP_TOKENS;
 use super::quantized::becomes_block_product;
 use crate::build::Builder;
-use crate::{Example, ONNX, Options, Outcome, Pass, PassError, TokenOrder};
+use crate::{AttentionForm, Example, ONNX, Options, Outcome, Packing, Pass, PassError, TokenOrder};
 
 /// Has everything that works token by token see a matrix, [tokens, features].
 pub const FLATTEN_TOKENS: Pass = Pass {
@@ -18,7 +20,7 @@ pub const FLATTEN_TOKENS: Pass = Pass {
               stored. A linear layer of a tensor with more dimensions would need a product, a sum and a transposed \
               copy of the weight. A value that is quantized is flattened where a linear layer takes it or gives it. \
               MatMulNBits takes more dimensions, so a layer that becomes one does not need a matrix. \
-              For target ort, tokens are ordered by position, [sequence * batch, features], up to \
+              For target ort, unless the recipe says otherwise, tokens are ordered by position, [sequence * batch, features], up to \
               the last attention without a cache. Attention can then read its operands as strided matrices where they \
               are, without transposing them. This was measured on CPUs, so other targets order tokens by batch.",
     numerics: "none",
@@ -47,9 +49,9 @@ pub const FLATTEN_TOKENS: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    let sequence_major = match options.target.order {
-        TokenOrder::BatchMajor => vec![false; graph.value_count()],
-        TokenOrder::SequenceMajor => before_attention(graph),
+    let sequence_major = match (options.order, options.attention) {
+        (TokenOrder::BatchMajor, _) | (_, AttentionForm::MultiHead) => vec![false; graph.value_count()],
+        (TokenOrder::SequenceMajor, _) => before_attention(graph),
     };
     let mut tokens = Tokens { options, sequence_major, of_layers: of_layers(graph), matrices: HashMap::new() };
     let changed = graph.rewrite(|graph, node| tokens.step(graph, node))?;
@@ -132,6 +134,9 @@ impl Tokens<'_> {
         let op = graph.node(node).op.clone();
         let flat = |v: &ValueId| self.is_flat(*v);
         let op: Op = match op {
+            Op::Split(p) if self.options.packing == Packing::All && p.axis + 1 == rank && flat(&p.x) => {
+                return self.split(graph, node, p, order);
+            }
             Op::Linear(p) => Linear { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
             Op::FakeQuantize(p) => FakeQuantize { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
             Op::LayerNorm(p) if flat(&p.x) => LayerNorm { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
@@ -155,6 +160,20 @@ impl Tokens<'_> {
         let whole = unflatten(graph, matrix, output, order)?;
         self.matrices.insert((whole, order), matrix);
         Ok(Step::Replace(vec![whole]))
+    }
+
+    /// The parts of a matrix of features.
+    fn split(&mut self, graph: &mut Rewriter<'_>, node: NodeId, op: Split, order: Order) -> Result<Step, PassError> {
+        let outputs = graph.node(node).outputs.clone();
+        let x = self.matrix(graph, op.x, order, outputs[0])?;
+        let parts = graph.emit_all(Split { x, axis: 1, ..op }, outputs[0])?;
+        let mut wholes = Vec::new();
+        for (part, output) in parts.into_iter().zip(outputs.iter()) {
+            let whole = unflatten(graph, part, *output, order)?;
+            self.matrices.insert((whole, order), part);
+            wholes.push(whole);
+        }
+        Ok(Step::Replace(wholes))
     }
 
     fn is_flat(&self, value: ValueId) -> bool {

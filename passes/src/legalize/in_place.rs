@@ -83,24 +83,16 @@ pub(super) fn lower(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<Ve
     let last = l.with_scalar(BinaryKind::Sub, count, 1.0)?;
     let last = l.emit(Expand { x: last, shape: Shape::new([batch]) })?;
     let count = l.reshape(count, [])?;
-    let addend = match attention.mask.is_some() || attention.window.is_some() {
-        true => mask::added(l, attention, attention.q)?,
-        false => None,
-    };
-    let addend = match (attention.bias, addend) {
-        (Some(bias), Some(mask)) => Some(l.binary(BinaryKind::Add, bias, mask)?),
-        (one, other) => one.or(other),
-    };
-    let addend = addend.map(|addend| whole(l, addend, &queries, &keys)).transpose()?;
+    let masks = attention.mask.is_some() || attention.window.is_some();
+    let addend = addend(l, attention, masks, (&queries, &keys))?;
     let mut inputs: Vec<Option<ValueId>> = [attention.q, attention.k, attention.v].map(Some).to_vec();
     inputs.extend([attention.past_key, attention.past_value, Some(last), Some(count)]);
     if let Some(addend) = addend {
         inputs.extend([None, None, None, Some(addend)]);
     }
-    let count = |heads: usize| Setting::Int(i64::try_from(heads).unwrap_or(i64::MAX));
     let mut settings = vec![
-        ("num_heads".to_owned(), count(attention.heads)),
-        ("kv_num_heads".to_owned(), count(attention.kv_heads())),
+        ("num_heads".to_owned(), heads(attention.heads)),
+        ("kv_num_heads".to_owned(), heads(attention.kv_heads())),
         ("scale".to_owned(), Setting::Float(attention.scale)),
     ];
     if let Some(Real(cap)) = attention.softcap {
@@ -109,6 +101,30 @@ pub(super) fn lower(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<Ve
     let present = |past: TensorType| TensorType::new(past.dtype, past.shape.with_dim(2, keys.clone()));
     let results = vec![all, present(past_key), present(past_value)];
     foreign(l, (MICROSOFT, "GroupQueryAttention", 1), inputs, settings, results)
+}
+
+/// A number of heads.
+pub(super) fn heads(heads: usize) -> Setting {
+    Setting::Int(i64::try_from(heads).unwrap_or(i64::MAX))
+}
+
+/// What is added to the scores of an attention: its bias, and where it `masks`, what leaves keys out.
+pub(super) fn bias(l: &mut Builder<'_, '_>, attention: &Attention, masks: bool) -> Result<Option<ValueId>, BuildError> {
+    let mask = if masks { mask::added(l, attention, attention.q)? } else { None };
+    Ok(match (attention.bias, mask) {
+        (Some(bias), Some(mask)) => Some(l.binary(BinaryKind::Add, bias, mask)?),
+        (one, other) => one.or(other),
+    })
+}
+
+/// The same, whole: with a row for each query and a column for each key.
+pub(super) fn addend(
+    l: &mut Builder<'_, '_>,
+    attention: &Attention,
+    masks: bool,
+    (queries, keys): (&Dim, &Dim),
+) -> Result<Option<ValueId>, BuildError> {
+    bias(l, attention, masks)?.map(|addend| whole(l, addend, queries, keys)).transpose()
 }
 
 /// An addend of scores with four dimensions, the last two of them whole: [batch or 1, heads or 1, queries, keys].

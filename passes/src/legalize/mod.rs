@@ -13,6 +13,7 @@ mod kernels;
 mod linear;
 mod mask;
 mod move_codes;
+mod multi_head;
 mod norm;
 mod parts;
 mod quantized;

@@ -13,6 +13,46 @@ pub enum CacheForm {
     InPlaceIfPossible,
 }
 
+/// How the rows of a matrix of tokens are ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenOrder {
+    /// [batch * sequence, features] everywhere.
+    BatchMajor,
+    /// [sequence * batch, features] up to the last attention without a cache, so that queries, keys and values are
+    /// strided batches of matrices; batch-major after it.
+    SequenceMajor,
+}
+
+/// The form of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionForm {
+    /// Two products and a softmax between them, of scores for each head.
+    Products,
+    /// The same, but where heads share keys, the queries of a group are rows of one matrix from the first product to the
+    /// second, and masks are repeated for them. TensorRT makes one kernel of that, and none where scores are reshaped
+    /// between the product and the softmax ([docs/tensorrt.md](../../../docs/tensorrt.md)).
+    ProductsOfGroups,
+    /// One operator for an attention with a cache, from opset 23 on, where ONNX's Attention can express it. Products
+    /// elsewhere.
+    WholeWithCache,
+    /// As [`WholeWithCache`](Self::WholeWithCache), and ONNX Runtime's MultiHeadAttention for an attention without a cache, of
+    /// as many heads of keys as of queries. Tokens are batch-major then, as the operator takes them.
+    MultiHead,
+    /// The operator of the graph, whatever it has: a mask, a window, a cache.
+    Whole,
+}
+
+/// Which linear layers of one operand are computed in one product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// None.
+    None,
+    /// Those that become MatMulNBits.
+    Blocks,
+    /// All.
+    All,
+}
+
 /// The form of layers with a state of a fixed size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateForm {

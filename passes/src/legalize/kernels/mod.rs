@@ -112,8 +112,7 @@ fn missing(graph: &Graph, node: &Node, options: &Options) -> Option<String> {
     match &node.op {
         Op::Foreign(foreign) => missing_foreign(graph, foreign, options.target),
         Op::Attention(p)
-            if options.target.attention != AttentionForm::Whole
-                && (mask::is_needed(p) || !attention::has_operator(p)) =>
+            if options.attention != AttentionForm::Whole && (mask::is_needed(p) || !attention::has_operator(p)) =>
         {
             Some("no kernel".to_owned())
         }
