@@ -485,6 +485,15 @@ bench-compile: build bench-models ## time and peak memory of compiling BENCH_MOD
 signal-sweep: build .bench/gpt2/model.safetensors ## interrupt compile of .bench/gpt2 at RUNS moments: the old artifact or the new, never half
 	python3 tools/signal_sweep.py $(PLANISH) .bench/gpt2 --runs $(RUNS)
 
+# TUNE_FLAGS has options of tools/bench_tune.py. The peer of Llama is the graph of onnxruntime-genai, if bench-decoding made it.
+TUNE_FLAGS ?=
+TUNE_MODELS := bert-base gpt2 llama-1.1b vit-base
+
+.PHONY: bench-tune
+bench-tune: deps build $(OPTIMUM)/.installed $(TUNE_MODELS:%=.bench/%/model.safetensors) ## what compile --tune chooses in 10 repeats of 5 models, and its gain over the default and Optimum; an hour or two (installs PyTorch)
+	python3 tools/bench_tune.py $(PLANISH) .bench/tune minilm=$(MINILM) $(foreach name,$(TUNE_MODELS),$(name)=.bench/$(name)) \
+	  --optimum $(OPTIMUM)/bin/python --peer llama-1.1b=.bench/decoding/genai/model.onnx $(TUNE_FLAGS)
+
 .PHONY: bench-nodes
 bench-nodes: ## time of import, passes and export by the number of nodes, of graphs of 10k, 30k and 100k
 	cargo run --release $(CARGO_FLAGS) -p planish-bench-nodes -- --runs $(RUNS) --target $(TARGET)

@@ -20,7 +20,7 @@ PIECE, CALIBRATION, EVALUATION = 900, 60, 120
 SETTINGS = {
     "ort, dynamic": "--target ort --int8",
     "ort, static": "--target ort --int8 --calibrate {data}",
-    "ort, static, GPTQ": "--target ort --int8 --weight-method gptq --calibrate {data}",
+    "ort, static, GPTQ": "--target ort --int8 --recipe weight-method=gptq --calibrate {data}",
     "onnx, static": "--target onnx --int8 --calibrate {data}",
     "onnx, FP8": "--target onnx --fp8 --calibrate {data}",
 }

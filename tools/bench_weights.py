@@ -33,22 +33,22 @@ PEER = bench_decoding.PEER
 LIKE_PEER = "planish, with the bits of the peer: the head has 4, the table is float32"
 # The arguments of `planish compile` for each method; {data} stands for the calibration texts.
 METHODS = {
-    "nearest": "--weight-method nearest",
+    "nearest": "--recipe weight-method=nearest",
     "mse": "",
     "mse, zero points": "--recipe zero-points=true",
-    "hqq": "--weight-method hqq",
-    "awq": "--weight-method awq --calibrate {data}",
-    "gptq": "--weight-method gptq --calibrate {data}",
+    "hqq": "--recipe weight-method=hqq",
+    "awq": "--recipe weight-method=awq --calibrate {data}",
+    "gptq": "--recipe weight-method=gptq --calibrate {data}",
 }
 SETTINGS = {
     **{
-        f"INT4, {name}, blocks of {block}": f"--int4 --block-size {block} {arguments}"
+        f"INT4, {name}, blocks of {block}": f"--int4 --recipe block-size={block} {arguments}"
         for block in (32, 128)
         for name, arguments in METHODS.items()
     },
-    "INT4, gptq, zero points, blocks of 32": "--int4 --recipe zero-points=true --weight-method gptq --calibrate {data}",
-    "INT4, gptq, blocks of 32, float inputs": "--int4 --weight-method gptq --calibrate {data} --recipe accuracy-level=float",
-    **{f"INT8, mse, blocks of {block}": f"--int8-weights --block-size {block}" for block in (32, 128)},
+    "INT4, gptq, zero points, blocks of 32": "--int4 --recipe zero-points=true --recipe weight-method=gptq --calibrate {data}",
+    "INT4, gptq, blocks of 32, float inputs": "--int4 --recipe weight-method=gptq --calibrate {data} --recipe accuracy-level=float",
+    **{f"INT8, mse, blocks of {block}": f"--int8-weights --recipe block-size={block}" for block in (32, 128)},
     "INT8, mse, blocks of 32, float inputs": "--int8-weights --recipe accuracy-level=float",
 }
 

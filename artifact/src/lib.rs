@@ -21,6 +21,7 @@ mod run;
 mod running;
 pub mod split;
 mod text;
+pub mod tuning;
 pub mod units;
 pub mod value;
 pub mod variants;

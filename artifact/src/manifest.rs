@@ -21,14 +21,14 @@ use crate::engine::EngineManifest;
 use crate::evaluation::Evaluation;
 use crate::package::RuntimePackage;
 use crate::precision::PrecisionName;
-use crate::split::Split;
+use crate::tuning::Tuning;
 use crate::value::ValueInfo;
 use crate::variants::{VariantManifest, VariantName};
 use crate::verification::{LogitsForm, Report};
 use crate::{MANIFEST, text};
 use planish_passes::quantize::{Plan, WeightPlan};
 
-pub use source::{AdapterManifest, ArtifactHistory, HubSource, SourceManifest};
+pub use source::{AdapterManifest, ArtifactHistory, CalibratedOn, HubSource, SourceManifest};
 
 /// The version of this format. docs/manifest.md describes it.
 const SCHEMA: u32 = 5;
@@ -71,6 +71,9 @@ pub struct Manifest {
     /// What the user asked for; absent in artifacts of versions before recipes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub recipe: Option<Recipe>,
+    /// What a search for the fastest form found; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tuning: Option<Tuning>,
     /// Whether queries, keys and values of attention are cast to float32.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub attention_fp32: bool,
@@ -131,18 +134,6 @@ pub struct Manifest {
     /// The variants beside its own; empty where it has one form.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub variants: Vec<VariantManifest>,
-}
-
-/// The data that the activations were measured on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CalibratedOn {
-    /// The data set.
-    pub data: File,
-    /// How many samples of it were run.
-    pub samples: usize,
-    /// Which ones.
-    #[serde(skip_serializing_if = "Split::is_all", default)]
-    pub split: Split,
 }
 
 /// A graph of the model.

@@ -8,3 +8,4 @@ pub mod bench;
 pub mod inspect;
 mod page;
 pub mod profile;
+pub mod tune;

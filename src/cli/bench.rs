@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use planish_artifact::backend::{self, MakeRuntime};
+use planish_artifact::backend::{self, MakeRuntime, RuntimeSettings};
 use planish_artifact::evaluation::Requirements;
 use planish_artifact::files;
 use planish_artifact::recipe::Precision;
@@ -12,13 +12,14 @@ use planish_measure::bench::{
     BenchOptions, Cell, Contest, Request, Status, UNCOMPARED, UNEVALUATED, Variant, Workload, device_table, divided,
     generates, remarks, table,
 };
+use planish_measure::tune::TuneOptions;
 
 use super::bench_console::{Console, Preparing};
 use super::bench_report::Reports;
 use super::bench_settings::BenchArguments;
 use super::numbers::Numbers;
 use super::signals::Interrupted;
-use super::{RuntimeArguments, Usage, VerificationFailed, hub, note, overwrites, print, print_json};
+use super::{RuntimeArguments, Usage, VerificationFailed, hub, note, overwrites, print, print_json, tune};
 
 /// Measure the latency of artifacts next to each other
 ///
@@ -205,9 +206,11 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
         references: arguments.reference.clone(),
         calibrate,
         settings: settings.clone(),
+        tune: tuning(&arguments, &options, &settings)?,
     };
     let prepared = request.prepare(&Preparing::new())?;
     let left_out = prepared.left_out.clone();
+    prepared.entrants.iter().for_each(|entrant| tune::warn_elsewhere(&entrant.artifact, &settings));
     let contest = Contest {
         entrants: prepared.entrants,
         references: arguments.reference.clone(),
@@ -266,6 +269,26 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
         Some(why) => bail!("{why}"),
         None => Ok(()),
     }
+}
+
+/// The search of --set tune, at the shapes that are measured.
+fn tuning(
+    arguments: &Arguments,
+    options: &BenchOptions,
+    settings: &RuntimeSettings,
+) -> Result<Option<TuneOptions>, Usage> {
+    let Some(time) = arguments.set.tune else { return Ok(None) };
+    if arguments.compare.is_none() {
+        return Err(Usage(
+            "--set tune is for --compare; name a tuned artifact of compile --tune as any other".to_owned(),
+        ));
+    }
+    let tokens: Vec<Option<usize>> = match options.sequence.as_slice() {
+        [] => vec![None],
+        lengths => lengths.iter().copied().map(Some).collect(),
+    };
+    let shapes = options.batch.iter().flat_map(|rows| tokens.iter().map(|tokens| (*rows, *tokens))).collect();
+    Ok(Some(TuneOptions { shapes, time, settings: settings.clone() }))
 }
 
 fn failure(cell: &Cell) -> Option<String> {

@@ -122,6 +122,10 @@ impl PrepareObserver for Preparing {
         self.heartbeat.step(&format!("compiling {label}"));
     }
 
+    fn searching(&self, text: &str) {
+        self.heartbeat.step(text);
+    }
+
     fn left_out(&self, text: &str) {
         self.once(text, warn);
     }

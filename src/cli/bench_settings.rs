@@ -8,6 +8,7 @@ use planish_measure::bench::{BenchOptions, SAMPLES};
 
 use super::keys::{Key, KeyArguments, Keyed, put, switch};
 use super::numbers::{share, whole};
+use super::tune::duration;
 
 /// `--set` of `planish bench`.
 pub(super) type BenchArguments = KeyArguments<BenchSettings>;
@@ -25,12 +26,14 @@ pub(super) struct BenchSettings {
     pub(super) field: Option<String>,
     /// Whether the table has all columns.
     pub(super) wide: bool,
+    /// How long the search for the fastest form takes; absent without one.
+    pub(super) tune: Option<Duration>,
 }
 
 impl Default for BenchSettings {
     fn default() -> Self {
         let options = BenchOptions { peaks: true, ..BenchOptions::default() };
-        Self { options, calibrate: None, samples: None, field: None, wide: false }
+        Self { options, calibrate: None, samples: None, field: None, wide: false, tune: None }
     }
 }
 
@@ -107,6 +110,12 @@ impl Keyed for BenchSettings {
                 it.options.new_tokens = NonZeroUsize::MIN.saturating_add(tokens - 1);
                 Ok(())
             },
+        },
+        Key {
+            name: "tune",
+            value: "TIME",
+            help: "with --compare, also measure what compile --tune finds in this time, such as 60s, for float32 on ONNX Runtime [none]",
+            set: |it, _, text| duration(text).map(|time| it.tune = Some(time)),
         },
         Key {
             name: "uncached",

@@ -1,7 +1,6 @@
 //! `planish compile`.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -19,15 +18,18 @@ use planish_compiler::compile::{Compiled, LoweredPart, compile, lower};
 use planish_compiler::request::{self, Prepared, Request, RequestObserver, prepare};
 use planish_compiler::source::SourceModel;
 use planish_data::{DataOptions, OptionNames};
+use planish_measure::tune::Tried;
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
 use planish_passes::PASSES;
 
 use super::console::Console;
+use super::debug::Debug;
 use super::engine::{self, EngineArguments};
 use super::gate::{GateArguments, Judging, refuse};
 use super::heartbeat::Heartbeat;
 use super::recipe::RecipeArguments;
+use super::tune::TuneArguments;
 use super::variants::{self, Form, forms};
 use super::written::{Shown, finish};
 use super::{
@@ -104,6 +106,8 @@ pub(super) struct Arguments {
     #[command(flatten)]
     data: CalibrationArguments,
     #[command(flatten)]
+    tuning: TuneArguments,
+    #[command(flatten)]
     gate: GateArguments,
     #[command(flatten)]
     runtime: LibraryArguments,
@@ -126,29 +130,6 @@ struct CalibrationArguments {
 enum Explain {
     Fusion,
     Quantization,
-}
-
-/// A value of `--debug`.
-#[derive(Clone)]
-enum Debug {
-    Strict,
-    Verify,
-    Print(String),
-    Stop(usize),
-}
-
-impl FromStr for Debug {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('=') {
-            None if text == "strict" => Ok(Self::Strict),
-            None if text == "verify" => Ok(Self::Verify),
-            Some(("print", pass)) => Ok(Self::Print(pass.to_owned())),
-            Some(("stop", count)) => count.parse().map(Self::Stop).map_err(|_| "stop=N takes a number".to_owned()),
-            _ => Err("there are strict, verify, print=PASS and stop=N".to_owned()),
-        }
-    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -182,6 +163,7 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     }
     let is_linked = matches!(arguments.weights, Weights::Link);
     variants::check(&arguments.variants, arguments.package, is_linked)?;
+    arguments.tuning.check(request::backend(&recipe)?, arguments.variants.len())?;
     let settings = arguments.runtime.settings();
     let engine = EngineArguments::of(&recipe.engine)?;
     let computes_halves = !request::backend(&recipe)?.target.computes_in_float32;
@@ -196,16 +178,17 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
         };
         match (&mut made, new) {
             (_, None) => return Ok(()),
-            (Some(Made { compiled, written }), Some(new)) => {
+            (Some(Made { compiled, written, .. }), Some(new)) => {
                 compiled.take_in(new.compiled)?;
                 *written = new.written;
             }
             (made, new) => *made = new,
         }
     }
-    let Some(Made { mut compiled, written }) = made else { return Ok(()) };
+    let Some(Made { mut compiled, written, tried }) = made else { return Ok(()) };
     let Some(profiles) = compiled.profiles.take() else {
-        return finish(compiled, &[], if arguments.json { Shown::Json } else { Shown::Summary }, written);
+        let shown = if arguments.json { Shown::Json(tried) } else { Shown::Summary };
+        return finish(compiled, &[], shown, written);
     };
     let (force, json) = (arguments.force, arguments.json);
     engine::finish(compiled, &profiles, &engine, &engine::FinishContext { settings: &settings, force, json, start })
@@ -216,6 +199,8 @@ struct Made {
     compiled: Compiled,
     /// How long it took until all was written.
     written: Duration,
+    /// What was tried for --tune.
+    tried: Option<Vec<Tried>>,
 }
 
 impl Arguments {
@@ -241,8 +226,15 @@ impl Arguments {
             variant,
             ..request(self, recipe, calibrate, engine, settings, gate.as_ref(), stop_after.is_none())?
         };
-        let (recipe, backend) = (&request.recipe, request.backend);
-        let Prepared { source, options, folders } = prepare(&request, &Preparing)?;
+        let prepared = prepare(&request, &Preparing)?;
+        let tuned = self.tuning.tuned(&prepared, &request)?;
+        let options = match &tuned {
+            Some(tuned) => prepared.with_recipe(&request, &tuned.recipe)?,
+            None => prepared.options.clone(),
+        };
+        let recipe = tuned.as_ref().map_or(&request.recipe, |tuned| &tuned.recipe);
+        let backend = request.backend;
+        let Prepared { source, folders, .. } = prepared;
         let console = Console::new(print_after);
         let context = || format!("cannot compile {}", self.model.display());
         if stop_after.is_some() {
@@ -269,6 +261,7 @@ impl Arguments {
         {
             warn(&warning);
         }
+        compiled.artifact.manifest.tuning = tuned.as_ref().map(|tuned| tuned.tuning.clone());
         folders.settle(&mut compiled, &source)?;
         let written = start.elapsed();
         let is_evaluated = gate.is_some();
@@ -281,7 +274,8 @@ impl Arguments {
         if backend.engines.is_some() && request.runs {
             note("the ONNX graph was run, of which the engine is built; `planish verify` runs the engine on a GPU");
         }
-        Ok(Some(Made { compiled, written }))
+        let tried = tuned.and_then(|tuned| tuned.found).map(|found| found.tried);
+        Ok(Some(Made { compiled, written, tried }))
     }
 }
 
@@ -381,6 +375,7 @@ impl Arguments {
             (asked.verify, "--verify"),
             (asked.evaluate.is_some(), "--evaluate"),
             (asked.max_loss.is_some(), "--max-loss"),
+            (self.tuning.is_given(), "--tune"),
             (self.force, "--force"),
             (self.json, "--json"),
         ];

@@ -133,7 +133,7 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     arguments.check()?;
     let artifact = Artifact::open(&arguments.artifact)?;
     read_typed(&mut arguments.prompt)?;
-    let (threads, mut runtime) = arguments.threads.settle(&arguments.run_on);
+    let (threads, mut runtime) = arguments.threads.settle(&arguments.run_on, &artifact);
     if arguments.run_on.options.kernel_specialization.is_none() {
         // A kernel for the shapes of a step would be compiled for one run.
         runtime.engines.kernel_specialization = KernelSpecialization::None;

@@ -294,7 +294,8 @@ fn text(path: &Path, inspection: &Inspection) -> String {
     let task = inspection.task.as_ref().map(|task| format!(" for {task}")).unwrap_or_default();
     let opset = inspection.opset.map(|opset| format!(", opset {opset}")).unwrap_or_default();
     let head = format!("{}: {}{task}{opset}\n", terminal::name(&path.to_string_lossy()), inspection.architecture);
-    head + &inspection.parts.iter().map(part).collect::<String>()
+    let tuned = inspection.tuning.as_ref().map(|tuning| format!("  tuned: {tuning}\n")).unwrap_or_default();
+    head + &tuned + &inspection.parts.iter().map(part).collect::<String>()
 }
 
 fn part(part: &PartInspection) -> String {

@@ -129,7 +129,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         check_writable(file)?;
     }
     let artifact = Artifact::open(&arguments.artifact)?;
-    let (threads, settings) = arguments.threads.settle(&arguments.run_on);
+    let (threads, settings) = arguments.threads.settle(&arguments.run_on, &artifact);
     let options = PredictOptions {
         field: arguments.field,
         id: arguments.id,

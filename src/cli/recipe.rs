@@ -1,8 +1,7 @@
 //! The arguments that say what the numbers of an artifact are.
 
 use anyhow::Result;
-use planish_artifact::recipe::{BlockSize, Keep, Precision, Recipe, read};
-use planish_passes::quantize::WeightMethod;
+use planish_artifact::recipe::{Keep, Precision, Recipe, read};
 
 /// What the numbers of an artifact are.
 #[derive(clap::Args)]
@@ -33,13 +32,6 @@ pub(super) struct RecipeArguments {
     /// default), fp32, int8 or int4. @head is the layer that scores tokens, @table the table of tokens. Repeatable: of the entries that name something the last one counts
     #[arg(long, value_name = "PATTERN[=TYPE]")]
     pub(super) keep: Vec<Keep>,
-    /// How codes of weights are chosen: nearest, mse, hqq, or with data gptq or awq; with --int8 nearest or gptq [default: mse; nearest
-    /// with --int8]
-    #[arg(long, value_name = "METHOD")]
-    weight_method: Option<WeightMethod>,
-    /// How many input features of a weight share a scale: 16, 32, 64, 128, 256 or row [default: 32]
-    #[arg(long, value_name = "N")]
-    block_size: Option<BlockSize>,
     /// A JSON file with these choices and rarer ones, a planish.json whose choices are repeated, or one of them, such as smooth=0.5;
     /// docs/recipe.md lists them. Repeatable
     #[arg(long, value_name = "FILE|KEY=VALUE")]
@@ -69,8 +61,6 @@ impl RecipeArguments {
             recipe.precision = given;
         }
         recipe.keep.extend(self.keep.iter().cloned());
-        recipe.weight_method = self.weight_method.or(recipe.weight_method);
-        recipe.block_size = self.block_size.or(recipe.block_size);
         Ok(recipe)
     }
 }

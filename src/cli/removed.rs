@@ -28,10 +28,12 @@ const REMOVED: &[Removed] = &[
             ("--max-layer-loss", "is now --recipe max-layer-loss=X"),
             ("--range", "is now --recipe range=METHOD"),
             ("--weight-scales", "is now --recipe weight-scales=METHOD"),
-            ("--rounding", "is now --weight-method gptq or nearest"),
+            ("--weight-method", "is now --recipe weight-method=METHOD"),
+            ("--block-size", "is now --recipe block-size=N"),
+            ("--rounding", "is now --recipe weight-method=gptq or weight-method=nearest"),
             (
                 "--bias-correction",
-                "is gone, because it changed nothing beyond noise; --weight-method gptq lowers the error of layers",
+                "is gone, because it changed nothing beyond noise; --recipe weight-method=gptq lowers the error of layers",
             ),
             (
                 "--quantize-attention",

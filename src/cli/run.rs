@@ -56,7 +56,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         .into());
     }
     let artifact = Artifact::open(&arguments.artifact)?;
-    let (threads, settings) = arguments.threads.settle(&arguments.run_on);
+    let (threads, settings) = arguments.threads.settle(&arguments.run_on, &artifact);
     let options = RunOptions { part: arguments.part, threads, settings };
     let path = arguments.inputs.as_path();
     let inputs = match is_picture(path) || is_recording(path) || path.is_dir() {

@@ -1,9 +1,8 @@
 //! `--runtime-option`: where the libraries of runtimes are, and how runtimes use the machine.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use planish_artifact::backend::RuntimeSettings;
+use planish_artifact::backend::{RuntimeSettings, Spin};
 use planish_runtimes::tensorrt::{KernelSpecialization, LoadOptions, WeightStreamingBudget};
 
 use super::keys::{Key, KeyArguments, Keyed, put};
@@ -27,34 +26,6 @@ pub(super) type LibraryArguments = KeyArguments<RuntimeOptions<2>>;
 pub(super) type ProcessorArguments = KeyArguments<RuntimeOptions<3>>;
 /// The option of a command that runs artifacts.
 pub(super) type RuntimeArguments = KeyArguments<RuntimeOptions<6>>;
-
-/// How long an idle thread of ONNX Runtime polls for work before it sleeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spin {
-    /// As long as ONNX Runtime has it.
-    Usual,
-    /// So many microseconds; with 0 it sleeps at once.
-    Microseconds(u32),
-}
-
-/// The most microseconds that a thread polls.
-const MOST_SPIN: u32 = 1_000_000;
-
-impl FromStr for Spin {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "true" => Ok(Self::Usual),
-            "false" => Ok(Self::Microseconds(0)),
-            _ => {
-                let number = text.parse().ok().filter(|number| *number <= MOST_SPIN);
-                let wrong = || format!("expected microseconds from 0 to {MOST_SPIN}, true or false");
-                number.map(Self::Microseconds).ok_or_else(wrong)
-            }
-        }
-    }
-}
 
 impl<const KEYS: usize> RuntimeOptions<KEYS> {
     const ALL: &'static [Key<Self>] = &[
@@ -128,17 +99,6 @@ impl<const KEYS: usize> RuntimeOptions<KEYS> {
     pub(super) fn sleeping(&self) -> RuntimeSettings {
         let settings = self.settings();
         RuntimeSettings { sleeping: settings.sleeping || self.spin.is_none(), ..settings }
-    }
-}
-
-impl Spin {
-    /// The settings with this.
-    pub(super) fn applied(self, settings: RuntimeSettings) -> RuntimeSettings {
-        let polling_us = match self {
-            Self::Usual => None,
-            Self::Microseconds(microseconds) => Some(microseconds),
-        };
-        RuntimeSettings { sleeping: polling_us == Some(0), polling_us, ..settings }
     }
 }
 

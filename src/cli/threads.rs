@@ -1,9 +1,11 @@
 //! The number of threads where a person waits for what a command prints.
 
-use planish_artifact::backend::{Cores, RuntimeSettings};
+use planish_artifact::Artifact;
+use planish_artifact::backend::{Cores, RuntimeSettings, Spin};
+use planish_artifact::tuning::RunSettings;
+use planish_measure::tune::processor;
 
 use super::RunOn;
-use super::runtime_options::Spin;
 
 /// The time for which idle threads poll where all cores are free. A step of a decoder has gaps of some ten microseconds between
 /// its products; polling longer gains nothing, and keeps a core busy while a person types.
@@ -18,16 +20,25 @@ pub(super) struct ThreadArguments {
 }
 
 impl ThreadArguments {
-    /// The number of threads, and the settings of a runtime. Unless the user says how idle threads wait, they poll where other
-    /// programs leave all cores free, and sleep elsewhere.
-    pub(super) fn settle(&self, run_on: &RunOn) -> (usize, RuntimeSettings) {
+    /// The number of threads, and the settings of a runtime: what the user says, else what tuning found on this machine. Unless one
+    /// of them says how idle threads wait, they poll where other programs leave all cores free, and sleep elsewhere.
+    pub(super) fn settle(&self, run_on: &RunOn, artifact: &Artifact) -> (usize, RuntimeSettings) {
         let settings = run_on.settings();
         if let (Some(threads), Some(_)) = (self.threads, run_on.options.spin) {
             return (threads.into(), settings);
         }
         let cores = Cores::now();
-        let threads = self.threads.map_or(cores.usable, usize::from);
-        let usual = if cores.are_free() { POLLING } else { Spin::Microseconds(0) };
+        let tuned = tuned(artifact, cores.usable);
+        let threads = self.threads.or(tuned.threads).map_or(cores.usable, usize::from);
+        let polling = tuned.spin.unwrap_or(POLLING);
+        let usual = if cores.are_free() { polling } else { Spin::Microseconds(0) };
         (threads, run_on.options.spin.unwrap_or(usual).applied(settings))
     }
+}
+
+/// The settings that tuning chose for an artifact, where it was on this processor with as many cores.
+fn tuned(artifact: &Artifact, cores: usize) -> RunSettings {
+    let tuning = artifact.manifest.tuning.as_ref();
+    let here = tuning.filter(|tuning| tuning.cores == cores && tuning.elsewhere(&processor(), None).is_none());
+    here.map(|tuning| tuning.run).unwrap_or_default()
 }

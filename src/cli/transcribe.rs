@@ -112,7 +112,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let files = output.map(|folder| Files::new(&folder, &audio, &format)).transpose()?;
     let artifact = Artifact::open(&arguments.artifact)?;
-    let (threads, runtime) = arguments.threads.settle(&arguments.run_on);
+    let (threads, runtime) = arguments.threads.settle(&arguments.run_on, &artifact);
     let options = TranscribeOptions {
         language: arguments.language,
         task: arguments.task,

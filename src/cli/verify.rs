@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::evaluate::Console;
 use super::heartbeat::Heartbeat;
-use super::{RunOn, exit_code, note, print, print_json, terminal};
+use super::{RunOn, exit_code, note, print, print_json, terminal, tune};
 
 /// Compare the outputs of an artifact with the outputs of its source; exit with 3 if they differ
 ///
@@ -83,6 +83,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     };
     let further: Vec<Form> = artifact.variants().map(|(variant, artifact)| (Some(variant), artifact)).collect();
     let forms: Vec<Form> = std::iter::once((None, artifact)).chain(further).collect();
+    tune::warn_elsewhere(&forms[0].1, &options.settings);
     if arguments.data.is_some() {
         forms.iter().try_for_each(|(_, form)| evaluate::check(form).map_err(|error| of_form(form, error)))?;
     }

@@ -9,6 +9,7 @@ use planish_artifact::manifest::{Manifest, PartManifest};
 use planish_artifact::variants::VariantManifest;
 use planish_compiler::compile::Compiled;
 use planish_compiler::engine::EngineReport;
+use planish_measure::tune::Tried;
 use planish_passes::raise::Explanation;
 use serde::Serialize;
 
@@ -17,10 +18,11 @@ use super::terminal::say;
 use super::{bytes_text, count_text, explain::Explained, precision, print, print_json, short};
 
 /// What a command prints on standard output when it is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Shown {
     Summary,
-    Json,
+    /// With what was tried for --tune.
+    Json(Option<Vec<Tried>>),
 }
 
 /// What `--json` prints.
@@ -35,6 +37,9 @@ pub(super) struct Written<'a> {
     /// What came of the builds of engines; absent where there were none.
     #[serde(skip_serializing_if = "<[EngineReport]>::is_empty")]
     engines: &'a [EngineReport],
+    /// What was tried for --tune; absent without a search.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tried: Option<Vec<Tried>>,
 }
 
 impl<'a> Written<'a> {
@@ -44,7 +49,7 @@ impl<'a> Written<'a> {
         fusion: &'a [(&'static str, Explanation)],
     ) -> Self {
         let fusion = fusion.iter().map(|(part, found)| Explained::new(part, found)).collect();
-        Self { artifact, manifest, fusion, engines: &[] }
+        Self { artifact, manifest, fusion, engines: &[], tried: None }
     }
 
     /// With what came of the builds of engines.
@@ -58,8 +63,9 @@ pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], shown: Sh
     let explanations = std::mem::take(&mut compiled.explanations);
     let replaced = Manifest::read(compiled.draft.target()).ok();
     let Artifact { folder, manifest, .. } = compiled.publish()?;
-    if shown == Shown::Json {
-        return print_json(&Written::new(Some(&folder), &manifest, &explanations).with_engines(engines));
+    if let Shown::Json(tried) = shown {
+        let written = Written::new(Some(&folder), &manifest, &explanations).with_engines(engines);
+        return print_json(&Written { tried, ..written });
     }
     // Beside the command's own output.
     let explained = explanations.iter().map(|(part, found)| Explained::new(part, found).to_string());
@@ -124,6 +130,9 @@ pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], shown: Sh
             old.target,
             old.opset
         );
+    }
+    if let Some(tuning) = &manifest.tuning {
+        text += &format!("  tuned: {tuning}\n");
     }
     if let Some(report) = &manifest.verification {
         text += &format!("  verified: {}\n", report.summary());

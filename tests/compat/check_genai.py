@@ -160,7 +160,7 @@ def main() -> int:
         known, windows = KNOWN.get(case.name), "greedy of a padded prompt: " if case.name in WINDOWS + STATES else None
         found = {check_folder(folder, inputs["prompt"], expected, known, windows) for folder in folders}
         ((padded_prompt, beams),) = found
-        weights = ("--int4", "--block-size", "16")
+        weights = ("--int4", "--recipe", "block-size=16")
         rounded = case.compile(args.planish, scratch / "int4", *package, "--target", "ort", *weights)
         check_weights_of_4_bits(args.planish, rounded, inputs["prompt"], expected["greedy"].shape[1])
         return f"ids equal: greedy in a batch, {padded_prompt}, {beams}, weights of 4 bits"

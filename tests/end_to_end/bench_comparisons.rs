@@ -54,7 +54,7 @@ fn forms_follow_a_recipe() {
         planish([&["bench", text(&model)], more].concat()).exits(code, why);
     };
     refused(&["--recipe", "precision=int4"], 2, &["--recipe precision: a benchmark takes --precision for it"]);
-    refused(&["--recipe", "block-size=64"], 2, &["--block-size is for --precision int4, int8-weights"]);
+    refused(&["--recipe", "block-size=64"], 2, &["--recipe block-size is for --precision int4, int8-weights"]);
     let (_folder, out) = artifact("bert");
     planish(["bench", text(&out), "--recipe", "keep=a"]).exits(2, &["--recipe is for checkpoints, and none is named"]);
 }

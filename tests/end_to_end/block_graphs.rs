@@ -56,10 +56,10 @@ fn again(artifact: &Path, target: &str, more: &[&str]) -> PathBuf {
 #[test]
 fn a_graph_of_codes_keeps_its_bytes() {
     for (name, options) in [
-        ("llama", &["--int4", "--block-size", "16"][..]),
-        ("llama", &["--int4", "--recipe=zero-points=true", "--block-size", "16"]),
+        ("llama", &["--int4", "--recipe", "block-size=16"][..]),
+        ("llama", &["--int4", "--recipe=zero-points=true", "--recipe", "block-size=16"]),
         ("qwen2", &["--int8-weights"]),
-        ("gpt2", &["--int4", "--recipe=zero-points=true", "--block-size", "32", "--keep", "@head=int4"]),
+        ("gpt2", &["--int4", "--recipe=zero-points=true", "--recipe", "block-size=32", "--keep", "@head=int4"]),
     ] {
         let folder = scratch();
         let first = folder.path().join("first");
@@ -83,7 +83,7 @@ fn a_graph_of_codes_keeps_its_bytes() {
 fn the_level_of_products_is_that_of_the_graph_or_the_option() {
     let folder = scratch();
     let first = folder.path().join("first");
-    planish_compile(&golden("llama"), &first, &["--int4", "--block-size", "16"]).exits(0, &[]);
+    planish_compile(&golden("llama"), &first, &["--int4", "--recipe", "block-size=16"]).exits(0, &[]);
     assert_eq!(levels(&first), [4]);
     assert_eq!(levels(&again(&first, "ort", &["--verify"])), [4]);
     let floats = again(&first, "ort", &["--recipe", "accuracy-level=float"]);

@@ -227,8 +227,8 @@ fn few_samples_are_a_warning() {
     for data in [&three, &table] {
         warned(&compile(&["--int8", "--calibrate", text(data)]), "3 samples");
     }
-    warned(&compile(&["--int4", "--weight-method", "gptq", "--calibrate", text(&one)]), "1 sample");
-    warned(&compile(&["--int8", "--weight-method", "gptq", "--calibrate", text(&three)]), "3 samples");
+    warned(&compile(&["--int4", "--recipe", "weight-method=gptq", "--calibrate", text(&one)]), "1 sample");
+    warned(&compile(&["--int8", "--recipe", "weight-method=gptq", "--calibrate", text(&three)]), "3 samples");
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn a_value_that_is_not_a_number_is_named() {
     let (done, _) = planish_calibrate(&golden("vit"), &data, &[]);
     done.exits(1, &["samples 1 to 2", "the input `pixel_values` of model", "contains NaN"]);
     let out = folder.path().join("out");
-    let by_gptq = ["--int4", "--weight-method", "gptq", "--calibrate", text(&data)];
+    let by_gptq = ["--int4", "--recipe", "weight-method=gptq", "--calibrate", text(&data)];
     planish_compile(&golden("vit"), &out, &by_gptq).exits(1, &["has an element that is NaN on this data"]);
     assert!(!out.exists());
 
@@ -351,8 +351,10 @@ fn compile_takes_ranges_for_half_precision() {
         let fixed = ["compile", text(&bert), "-o", text(&out), "--calibrate", text(ranges)];
         planish(fixed.into_iter().chain(more.iter().copied()))
     };
-    compile(&table, &[])
-        .exits(2, &["--calibrate", "gives data to --int8, --fp8, --weight-method gptq and awq, --fp16 and --bf16"]);
+    compile(&table, &[]).exits(
+        2,
+        &["--calibrate", "gives data to --int8, --fp8, --recipe weight-method=gptq and awq, --fp16 and --bf16"],
+    );
     compile(&table, &["--fp16"]).exits(2, &["target ort, which only stores weights in half precision"]);
     assert!(!out.exists());
 

@@ -103,7 +103,7 @@ fn calibration_counts_the_tokens_of_each_expert() {
 
     // So does a method for weights that takes data.
     let out = folder.path().join("out");
-    let by_gptq = ["--int4", "--weight-method", "gptq", "--calibrate", text(&two)];
+    let by_gptq = ["--int4", "--recipe", "weight-method=gptq", "--calibrate", text(&two)];
     let done = planish_compile(&golden("mixtral"), &out, &by_gptq).exits(0, &[]);
     assert!(done.stderr.contains(&format!("took {unused} of {} experts", some.len())), "{}", done.stderr);
 

@@ -48,8 +48,8 @@ fn artifacts_have_the_manifest_that_the_schema_describes() {
         (&golden("gpt2"), &["--package", "genai", "--bf16"]),
         (&golden("phi3-longrope"), &["--recipe", "logits=last"]),
         (&golden("llama"), &["--weights", "link"]),
-        (&golden("llama"), &["--int4", "--block-size", "16", "--keep", "down_proj=int8", "--keep", "o_proj"]),
-        (&golden("llama"), &["--int8-weights", "--block-size", "row", "--recipe=zero-points=true"]),
+        (&golden("llama"), &["--int4", "--recipe", "block-size=16", "--keep", "down_proj=int8", "--keep", "o_proj"]),
+        (&golden("llama"), &["--int8-weights", "--recipe", "block-size=row", "--recipe=zero-points=true"]),
         // Sums of products of reduced codes saturate on no processor.
         (
             &golden("vit"),
@@ -72,8 +72,8 @@ fn artifacts_have_the_manifest_that_the_schema_describes() {
                 "transformers-js",
                 "--variants",
                 "fp32,q8,q4",
-                "--block-size",
-                "16",
+                "--recipe",
+                "block-size=16",
                 "--recipe=cache=copy",
                 "--verify",
             ],

@@ -39,7 +39,7 @@ fn a_weight_that_is_not_finite_is_named() {
                 &["--int8"],
                 &["--int4", "--target", "onnx"],
             ],
-            _ => &[&["--int4", "--weight-method", "hqq"], &["--int8"]],
+            _ => &[&["--int4", "--recipe", "weight-method=hqq"], &["--int8"]],
         };
         for more in bits {
             planish_compile(&model, &out, more)
@@ -164,7 +164,7 @@ fn data_does_not_hide_it() {
     let data = folder.path().join("texts.txt");
     fs::write(&data, "w5 w7 w9\nw3 w11\nw100 w2 w4\nw8 w9\n").unwrap();
     let out = folder.path().join("out");
-    let more = ["--int4", "--weight-method", "gptq", "--calibrate", text(&data)];
+    let more = ["--int4", "--recipe", "weight-method=gptq", "--calibrate", text(&data)];
     planish_compile(&model, &out, &more).exits(1, &["lm_head.weight", "its element [0, 0] is NaN"]);
 
     // What runs on the data is not finite, because of a weight.
@@ -230,9 +230,11 @@ fn so_is_the_scale_of_a_block_of_gguf() {
 fn large_weights_have_finite_codes() {
     let folder = scratch();
     let model = llama(folder.path(), 3e38);
-    for more in
-        [&["--int4"][..], &["--int4", "--weight-method", "hqq", "--recipe=zero-points=true"], &["--int8-weights"]]
-    {
+    for more in [
+        &["--int4"][..],
+        &["--int4", "--recipe", "weight-method=hqq", "--recipe=zero-points=true"],
+        &["--int8-weights"],
+    ] {
         let out = folder.path().join("out");
         planish_compile(&model, &out, &[more, &["--force", "--target", "onnx"]].concat()).exits(0, &[]);
         planish(["inspect", text(&out)]).exits(0, &[]);

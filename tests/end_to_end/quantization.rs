@@ -90,7 +90,10 @@ fn options_that_do_not_go_together_are_refused() {
     done.exits(0, &[]);
     let of_table = ["--int8", "--calibrate", text(&table)];
     let refused_too = |more: &[&str], parts: &[&str]| refused(&[&of_table, more].concat(), parts);
-    refused_too(&["--weight-method", "gptq"], &["--weight-method gptq runs the calibration data", "is a table"]);
+    refused_too(
+        &["--recipe", "weight-method=gptq"],
+        &["--recipe weight-method=gptq runs the calibration data", "is a table"],
+    );
     refused_too(&["--max-loss", "cos=0.9"], &["--max-loss needs data that was held out", "--evaluate FILE"]);
     refused_too(&["--max-loss", "cosine=0.9"], &["there is no figure `cosine`"]);
     refused_too(&["--max-loss", "cos"], &["expected NAME=VALUE"]);
@@ -180,7 +183,7 @@ fn reduced_scales_have_codes_of_7_bits() {
     };
     assert_eq!(largest(&[]), 127.0);
     assert_eq!(largest(&["--recipe", "weight-scales=reduced"]), 64.0);
-    assert_eq!(largest(&["--recipe", "weight-scales=reduced", "--weight-method", "gptq"]), 64.0);
+    assert_eq!(largest(&["--recipe", "weight-scales=reduced", "--recipe", "weight-method=gptq"]), 64.0);
 }
 
 #[test]
@@ -260,7 +263,7 @@ fn quantized_files_are_the_same_on_any_number_of_threads() {
     let bert = Bert::new();
     let ten = bert.path("ten.txt");
     same_bytes(&bert.model, &["--int8"]);
-    same_bytes(&bert.model, &["--int8", "--calibrate", text(&ten), "--weight-method", "gptq"]);
+    same_bytes(&bert.model, &["--int8", "--calibrate", text(&ten), "--recipe", "weight-method=gptq"]);
     let folder = scratch();
     let pixels = stored_inputs("vit", &["pixel_values"], folder.path());
     let vit: &Path = &golden("vit");

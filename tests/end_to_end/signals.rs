@@ -160,7 +160,7 @@ fn long_commands_end_by_a_signal_with_its_code() {
     let [data, table] = ["data.safetensors", "table.json"].map(|name| folder.path().join(name));
     write_samples(&data);
     let compile = ["compile", text(&bert), "-o", text(&table), "--int8", "--calibrate", text(&data)];
-    let compile = [&compile[..], &["--weight-method", "gptq"]].concat();
+    let compile = [&compile[..], &["--recipe", "weight-method=gptq"]].concat();
     let calibrate = ["calibrate", text(&bert), "--data", text(&data), "-o", text(&table), "--batch", "1"];
     let calibrate = [&calibrate[..], &["--samples", "50000"]].concat();
     let commands: [&[&str]; 3] = [

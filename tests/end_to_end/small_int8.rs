@@ -245,7 +245,7 @@ fn codes_of_the_source_stay_unless_they_are_to_be_quantized_anew() {
         done.exits(0, &["weights have codes already, and stay as they are; --recipe requantize=true"]);
         let kept = Manifest::read(&out).unwrap().parts[0].coverage.clone().unwrap();
         assert!(kept.kept > 0);
-        let more = if option == "--int8" { &INT8[1..] } else { &["--block-size", "32"] };
+        let more = if option == "--int8" { &INT8[1..] } else { &["--recipe", "block-size=32"] };
         let done = planish_compile(&source, &out, &[&["--force", option, "--recipe=requantize=true"], more].concat())
             .exits(0, &[]);
         assert!(!done.stderr.contains("have codes already"), "{}", done.stderr);

@@ -33,11 +33,15 @@ fn both_decoders_are_in_one_graph_too() {
     assert!(bytes(graphs[1]) < bytes(graphs[0]) + bytes(graphs[2]) / 2);
     // Weights of 4 bits are in files beside the decoders, and within the graph of both.
     let rounded = folder.path().join("rounded");
-    planish_compile(&golden("t5"), &rounded, &[PACKAGE, &["--target", "ort", "--int4", "--block-size", "16"]].concat())
-        .succeeds();
+    planish_compile(
+        &golden("t5"),
+        &rounded,
+        &[PACKAGE, &["--target", "ort", "--int4", "--recipe", "block-size=16"]].concat(),
+    )
+    .succeeds();
     assert!(names(&rounded.join("onnx")).iter().any(|name| name == graphs[1]));
     // Each branch has the blocks that ONNX Runtime multiplies by one operator, and the reference runs both too.
-    for precision in [&["--int4", "--block-size", "16"][..], &["--fp16"]] {
+    for precision in [&["--int4", "--recipe", "block-size=16"][..], &["--fp16"]] {
         let more = [PACKAGE, &["--target", "onnx", "--verify"], precision].concat();
         planish_compile(&golden("t5"), &folder.path().join("onnx"), &more).exits(0, &[]);
     }
@@ -64,7 +68,8 @@ fn documents(out: &Path) -> (Value, Value) {
 fn one_call_makes_all_variants() {
     let folder = scratch();
     let (out, q8, q4) = (folder.path().join("out"), folder.path().join("q8"), folder.path().join("q4"));
-    let variants = [PACKAGE, &["--variants", "fp32,fp16,q8,q4,q4f16", "--block-size", "16", "--verify"]].concat();
+    let variants =
+        [PACKAGE, &["--variants", "fp32,fp16,q8,q4,q4f16", "--recipe", "block-size=16", "--verify"]].concat();
     planish_compile(&golden("llama"), &out, &variants).exits(0, &[]);
     let graphs = ["model.onnx", "model_fp16.onnx", "model_q4.onnx", "model_q4f16.onnx", "model_quantized.onnx"];
     let found: Vec<String> = names(&out.join("onnx")).into_iter().filter(|name| name.ends_with(".onnx")).collect();
@@ -82,9 +87,10 @@ fn one_call_makes_all_variants() {
     let declared = config["use_external_data_format"].as_object().map_or_else(Vec::new, |files| files.keys().collect());
     assert_eq!(data, declared.iter().map(|graph| format!("{graph}_data")).collect::<Vec<String>>());
     // A variant is what a call for its precision makes.
-    for (one, options, file) in
-        [(&q8, &["--int8"][..], "model_quantized.onnx"), (&q4, &["--int4", "--block-size", "16"], "model_q4.onnx")]
-    {
+    for (one, options, file) in [
+        (&q8, &["--int8"][..], "model_quantized.onnx"),
+        (&q4, &["--int4", "--recipe", "block-size=16"], "model_q4.onnx"),
+    ] {
         planish_compile(&golden("llama"), one, &[PACKAGE, options].concat()).exits(0, &[]);
         let bytes = |path: &Path| fs::metadata(path).unwrap().len();
         let (alone, among) = (bytes(&one.join("onnx/model.onnx")), bytes(&out.join("onnx").join(file)));

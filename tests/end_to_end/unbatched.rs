@@ -170,7 +170,7 @@ fn such_graphs_are_compiled_and_evaluated() {
     assert_eq!((&report["samples"], &report["data"]["name"]), (&2.into(), &"graphs".into()));
 
     for method in ["gptq", "awq"] {
-        compile(&["--int4", "--weight-method", method, "--calibrate", text(&data)]);
+        compile(&["--int4", "--recipe", &format!("weight-method={method}"), "--calibrate", text(&data)]);
     }
     let one = data.join("00.safetensors");
     let both = ["--int8", "--calibrate", text(&one), "--max-loss", "cos=0.9"];

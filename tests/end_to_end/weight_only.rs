@@ -29,18 +29,18 @@ fn codes(of: &[PlannedWeight], name: &str) -> Option<DType> {
 #[test]
 fn artifacts_verify_on_each_target() {
     for (name, target, more) in [
-        ("llama", "ort", &["--int4", "--block-size", "16"][..]),
-        ("llama", "onnx", &["--int4", "--block-size", "16"]),
-        ("llama", "ort", &["--int4", "--block-size", "16", "--fp16"]),
-        ("llama", "onnx", &["--int4", "--recipe=zero-points=true", "--block-size", "16", "--opset", "21"]),
+        ("llama", "ort", &["--int4", "--recipe", "block-size=16"][..]),
+        ("llama", "onnx", &["--int4", "--recipe", "block-size=16"]),
+        ("llama", "ort", &["--int4", "--recipe", "block-size=16", "--fp16"]),
+        ("llama", "onnx", &["--int4", "--recipe=zero-points=true", "--recipe", "block-size=16", "--opset", "21"]),
         ("qwen2", "ort", &["--int8-weights", "--recipe", "accuracy-level=float"]),
-        ("qwen2", "ort", &["--int4", "--recipe=zero-points=true", "--weight-method", "hqq"]),
-        ("gpt2", "ort", &["--int8-weights", "--block-size", "row"]),
-        ("gpt2", "ort", &["--int8-weights", "--recipe=zero-points=true", "--block-size", "128"]),
+        ("qwen2", "ort", &["--int4", "--recipe=zero-points=true", "--recipe", "weight-method=hqq"]),
+        ("gpt2", "ort", &["--int8-weights", "--recipe", "block-size=row"]),
+        ("gpt2", "ort", &["--int8-weights", "--recipe=zero-points=true", "--recipe", "block-size=128"]),
         ("bert", "ort", &["--int8-weights"]),
         // Codes of experts need a later opset than those of layers.
-        ("gpt-oss", "ort", &["--int4", "--block-size", "16"]),
-        ("t5", "ort", &["--int8-weights", "--weight-method", "nearest"]),
+        ("gpt-oss", "ort", &["--int4", "--recipe", "block-size=16"]),
+        ("t5", "ort", &["--int8-weights", "--recipe", "weight-method=nearest"]),
     ] {
         let folder = scratch();
         let out = folder.path().join("out");
@@ -55,8 +55,8 @@ fn artifacts_verify_on_each_target() {
 #[test]
 fn the_interpreter_computes_the_operators_too() {
     for more in [
-        &["--int4", "--block-size", "16"][..],
-        &["--int4", "--recipe=zero-points=true", "--block-size", "16"],
+        &["--int4", "--recipe", "block-size=16"][..],
+        &["--int4", "--recipe=zero-points=true", "--recipe", "block-size=16"],
         &["--int8-weights"],
     ] {
         let folder = scratch();
@@ -73,7 +73,8 @@ fn each_weight_has_the_bits_that_are_asked_for() {
     let folder = scratch();
     let compile = |more: &[&str]| {
         let out = folder.path().join("out");
-        planish_compile(&golden("llama"), &out, &[&["--force", "--block-size", "16"], more].concat()).exits(0, &[]);
+        planish_compile(&golden("llama"), &out, &[&["--force", "--recipe", "block-size=16"], more].concat())
+            .exits(0, &[]);
         weights(&out)
     };
     let usual = compile(&["--int4"]);
@@ -95,7 +96,7 @@ fn each_weight_has_the_bits_that_are_asked_for() {
     assert_eq!(reason("o_proj"), "`o_proj` of --keep matches");
     // A tied table is the head.
     let tied = folder.path().join("tied");
-    planish_compile(&golden("gpt2"), &tied, &["--int4", "--block-size", "16"]).exits(0, &[]);
+    planish_compile(&golden("gpt2"), &tied, &["--int4", "--recipe", "block-size=16"]).exits(0, &[]);
     assert_eq!(codes(&weights(&tied), "wte"), Some(DType::I8));
 }
 
@@ -104,7 +105,7 @@ fn each_weight_has_the_bits_that_are_asked_for() {
 fn blocks_are_along_the_inputs_of_a_layer() {
     let folder = scratch();
     let out = folder.path().join("out");
-    planish_compile(&golden("gpt2"), &out, &["--int4", "--block-size", "256"]).succeeds();
+    planish_compile(&golden("gpt2"), &out, &["--int4", "--recipe", "block-size=256"]).succeeds();
     let weights = weights(&out);
     let block = |name: &str| {
         let weight = weights.iter().find(|weight| weight.weight.ends_with(name)).unwrap();
@@ -130,7 +131,7 @@ fn a_tied_table_is_written_once() {
     draft.config["vocab_size"] = vocabulary.into();
     let model = draft.write(folder.path().join("model"));
     let out = folder.path().join("out");
-    planish_compile(&model, &out, &["--int8-weights", "--block-size", "16", "--verify"]).exits(0, &[]);
+    planish_compile(&model, &out, &["--int8-weights", "--recipe", "block-size=16", "--verify"]).exits(0, &[]);
     let bytes = fs::metadata(out.join("model.onnx_data")).unwrap().len() as usize;
     let scales = vocabulary * hidden / 16 * 4;
     assert!((vocabulary * hidden + scales..3 * vocabulary * hidden / 2).contains(&bytes), "{bytes}");
@@ -154,7 +155,8 @@ fn data_chooses_codes() {
     let loss = |method: &str| {
         let out = folder.path().join(method);
         let calibrate: &[&str] = if method == "nearest" { &[] } else { &["--calibrate", text(&data)] };
-        let more = [&["--int4", "--weight-method", method, "--keep", "@head=float"], calibrate].concat();
+        let method_recipe = format!("weight-method={method}");
+        let more = [&["--int4", "--recipe", &method_recipe, "--keep", "@head=float"], calibrate].concat();
         planish_compile(&model, &out, &more).exits(0, &[]);
         let planned = weights(&out);
         let methods = planned.iter().filter_map(|w| match &w.form {
@@ -225,8 +227,9 @@ fn the_bytes_do_not_depend_on_threads() {
 /// A cache that is appended to in place, and weights of 4 bits.
 #[test]
 fn generation_gives_the_same_ids_with_both_forms_of_the_cache() {
-    let (_a, copying) = artifact(&golden("llama"), &["--int4", "--block-size", "16"]);
-    let (_b, in_place) = artifact(&golden("llama"), &["--int4", "--block-size", "16", "--recipe", "cache=in-place"]);
+    let (_a, copying) = artifact(&golden("llama"), &["--int4", "--recipe", "block-size=16"]);
+    let (_b, in_place) =
+        artifact(&golden("llama"), &["--int4", "--recipe", "block-size=16", "--recipe", "cache=in-place"]);
     let more = ["--ids", "5,6,7,8,9", "--max-new-tokens", "20", "--set=ignore_eos"];
     assert_eq!(ids(&copying, &more), ids(&in_place, &more));
     assert_eq!([&copying, &in_place].map(|folder| Manifest::read(folder).unwrap().opset), [20, 23]);
@@ -287,7 +290,7 @@ fn weights_are_judged_on_data_that_is_held_out() {
     let model = with_tokenizer("llama", 131, folder.path());
     let data = texts(folder.path());
     let out = folder.path().join("out");
-    for more in [&["--verify"][..], &["--max-loss", "cos=0.9"], &["--verify", "--weight-method", "gptq"]] {
+    for more in [&["--verify"][..], &["--max-loss", "cos=0.9"], &["--verify", "--recipe", "weight-method=gptq"]] {
         let more = [&["--int4", "--force", "--calibrate", text(&data)], more].concat();
         planish_compile(&model, &out, &more).exits(0, &[]);
         let evaluation = Manifest::read(&out).unwrap().evaluation.unwrap();
@@ -307,10 +310,13 @@ fn options_that_do_not_go_together_are_refused() {
         assert!(!out.exists());
     };
     refused(&["--int4", "--int8"], &["--precision takes one of int8 and int4"]);
-    refused(&["--block-size", "32"], &["int4"]);
-    refused(&["--int4", "--block-size", "48"], &["expected 16, 32, 64, 128, 256 or row"]);
+    refused(&["--recipe", "block-size=32"], &["int4"]);
+    refused(&["--int4", "--recipe", "block-size=48"], &["expected 16, 32, 64, 128, 256 or row"]);
     refused(&["--int4", "--keep", "down_proj=int3"], &["`int3` is none of the types fp32, float, int8, int4"]);
-    refused(&["--int4", "--weight-method", "gptq"], &["--weight-method gptq needs data", "--calibrate FILE"]);
+    refused(
+        &["--int4", "--recipe", "weight-method=gptq"],
+        &["--recipe weight-method=gptq needs data", "--calibrate FILE"],
+    );
     refused(
         &["--int4", "--recipe=zero-points=true", "--target", "trt"],
         &["--recipe zero-points is not for target trt"],

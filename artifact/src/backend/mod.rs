@@ -8,6 +8,7 @@ mod emitter;
 mod graph;
 mod memory;
 mod runtimes;
+mod spin;
 mod temporary;
 mod variant;
 
@@ -26,6 +27,7 @@ pub use emitter::{EmitOptions, Emitted, Emitter, OnnxEmitter};
 pub use graph::GraphEmitter;
 pub use memory::available_memory;
 pub use runtimes::{RuntimeSettings, UnknownRuntime, is_on_gpu, lacks, runtime_named, saturates, spelled};
+pub use spin::Spin;
 pub use temporary::TemporaryFiles;
 pub use variant::Variant;
 

@@ -6,8 +6,21 @@ use planish_models::ModelCard;
 use planish_onnx::ImportOptions;
 use serde::{Deserialize, Serialize};
 
-use super::{AppliedPass, CalibratedOn, File, Manifest};
+use super::{AppliedPass, File, Manifest};
 use crate::precision::PrecisionName;
+use crate::split::Split;
+
+/// The data that the activations were measured on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CalibratedOn {
+    /// The data set.
+    pub data: File,
+    /// How many samples of it were run.
+    pub samples: usize,
+    /// Which ones.
+    #[serde(skip_serializing_if = "Split::is_all", default)]
+    pub split: Split,
+}
 
 /// An adapter of low rank that was added to the source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -276,6 +276,7 @@ pub fn compile(
         calibration: options.calibration.as_ref().map(describe::calibration),
         fusion: options.passes.fusion,
         recipe: options.recipe.clone(),
+        tuning: None,
         attention_fp32: options.passes.attention_fp32,
         experts: has_experts.then(|| ExpertsName::of(options.passes.experts)),
         cache_in_place: lowered.iter().any(LoweredPart::appends_in_place),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow};
-use planish_artifact::backend::{MakeRuntime, RuntimeSettings};
+use planish_artifact::backend::{MakeRuntime, RuntimeSettings, Spin};
 use planish_artifact::chain::Chain;
 use planish_artifact::evaluation::{Evaluation, Requirements};
 use planish_artifact::manifest::Input;
@@ -30,8 +30,8 @@ use super::recommend::recommend;
 use super::reference_cache::ReferenceCache;
 use super::watching::{Checking, Once, Watching};
 use super::{
-    BenchObserver, BenchOptions, Cell, Contestant, Document, Entrant, Environment, ReferenceModel, ReferencePart,
-    Status, Workload, gpu, sweep,
+    BenchObserver, BenchOptions, Cell, CellOptions, Contestant, Document, Entrant, Environment, ReferenceModel,
+    ReferencePart, Status, Workload, gpu, sweep,
 };
 use crate::apart::{Apart, Start};
 
@@ -240,16 +240,18 @@ impl Contest {
                 let part = artifact.part(&part.name)?;
                 let tolerances = entrant.tolerances(model, *is_of_source);
                 let graph = entrant.graph(part);
+                let threads = entrant.run.threads.map_or(options.threads, usize::from);
+                let session = SessionOptions { threads };
                 for (runtime, _) in places {
                     let (runtime, bytes) = (runtime.as_ref(), artifact.bytes(part));
                     let (format, file) = artifact.file_for(part, runtime)?;
                     let interface = part.interface();
                     let model = Model::file(format, &file).with(&interface);
                     let (label, precision) = (&entrant.label, &entrant.precision);
-                    let settings = artifact.settings(&self.settings);
+                    let settings = artifact.settings(&entrant.run.applied(&self.settings));
                     let loaded = match options.isolate {
                         true => {
-                            let start = Start::new(runtime, format, &file, options.threads, &settings).of_part(part);
+                            let start = Start::new(runtime, format, &file, threads, &settings).of_part(part);
                             let apart = Apart::start(start, runtime.name());
                             apart.map(|apart| Contestant::apart(label, precision, apart, bytes, tolerances))
                         }
@@ -281,6 +283,12 @@ impl Contest {
             operators::record_group(&group.members, &mut reference, options, &mut cells, observer)?;
         }
         drop(reference);
+        for cell in &mut cells {
+            let run = self.entrants.iter().find(|of| of.label == cell.model.id).map(|of| of.run).unwrap_or_default();
+            let CellOptions { threads, spin } = cell.options;
+            let spin = run.spin.map_or(spin, |spin| spin != Spin::Microseconds(0));
+            cell.options = CellOptions { threads: run.threads.map_or(threads, usize::from), spin };
+        }
         cells.extend(failed);
         Ok(cells)
     }

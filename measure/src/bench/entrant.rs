@@ -10,6 +10,7 @@ use planish_artifact::manifest::{File, Manifest, PartManifest, SourceManifest};
 use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::{Precision, Recipe};
 use planish_artifact::split::Split;
+use planish_artifact::tuning::RunSettings;
 use planish_artifact::verification::{Basis, Tolerances, is_quantized, of_codes};
 use planish_compiler::calibrate::{CalibrateOptions, Calibration};
 use planish_compiler::compile::{
@@ -41,6 +42,8 @@ pub struct Entrant {
     pub runtimes: Vec<MakeRuntime>,
     /// The command that makes it for good, where it was compiled for the benchmark.
     pub command: Option<String>,
+    /// How the runtime uses the machine, where that is not left to the benchmark.
+    pub(super) run: RunSettings,
     /// The model that it is compared with, where that is known.
     reference: Option<PathBuf>,
     /// How far its outputs may be from the model's, where the manifest does not say.
@@ -60,10 +63,16 @@ impl Entrant {
             precision,
             runtimes: Vec::new(),
             command: None,
+            run: RunSettings::default(),
             reference: None,
             tolerances: None,
             _compiled: None,
         }
+    }
+
+    /// A form of a model that lies somewhere else, which runs as `run` says.
+    pub(crate) fn of_form(label: String, artifact: Artifact, model: PathBuf, run: RunSettings) -> Self {
+        Self { label, run, reference: Some(model), ..Self::of(artifact) }
     }
 
     /// An ONNX file as it is. It is compared with the first of the `references` that takes the same inputs. Where none does it is
@@ -126,6 +135,7 @@ impl Entrant {
             calibration: None,
             fusion: false,
             recipe: None,
+            tuning: None,
             attention_fp32: false,
             experts: None,
             cache_in_place: false,
@@ -154,6 +164,7 @@ impl Entrant {
             artifact: Artifact { folder, manifest, backend: PORTABLE, stamp: None },
             runtimes: Vec::new(),
             command: None,
+            run: RunSettings::default(),
             reference: Some(compared.to_owned()),
             tolerances: Some(tolerances),
             _compiled: None,
@@ -180,6 +191,7 @@ impl Entrant {
             precision: artifact.manifest.precision_name(),
             runtimes: form.runtime.into_iter().collect(),
             command: None,
+            run: RunSettings::default(),
             reference: Some(model.path()),
             label,
             artifact,
@@ -299,7 +311,7 @@ impl Form {
     }
 
     /// How it is compiled.
-    fn options(
+    pub(super) fn options(
         &self,
         model: &SourceModel,
         asked: &Recipe,

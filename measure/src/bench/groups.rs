@@ -154,6 +154,7 @@ impl<'a> Groups<'a> {
 /// The runtimes that an entrant is measured on.
 fn runtimes_of(entrant: &Entrant, named: &[MakeRuntime], settings: &RuntimeSettings) -> Vec<Place> {
     let artifact = &entrant.artifact;
+    let settings = &entrant.run.applied(settings);
     let own = artifact.settings(settings);
     let named = if entrant.runtimes.is_empty() { named } else { &entrant.runtimes };
     match named {

@@ -1,5 +1,6 @@
 //! One cell of a sweep while it is measured.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use planish_artifact::named;
@@ -14,8 +15,9 @@ use super::document::{Accuracy, Cell, CellOptions, CellShape, Memory, ModelId, S
 use super::energy::Meters;
 use super::figures::{Energy, Meter, Work};
 use super::gpu::GpuRuns;
+use super::interval::ratio_interval;
 use super::rounds::{LEAST_VISITS, Progress, Visited};
-use super::stats::{Latency, Settling};
+use super::stats::{Latency, Settling, split};
 use super::{BenchOptions, Contestant};
 use crate::inspect::weight_bytes;
 
@@ -72,6 +74,31 @@ pub(crate) struct Job {
     pub(crate) peaks: [Option<u64>; 2],
     /// Why it has no latency.
     pub(crate) failure: Option<String>,
+    /// Whether it is certainly slower than what it is compared with.
+    pub(crate) is_slower: bool,
+}
+
+/// The runs of the first contestant, by the places of what was run.
+#[derive(Default)]
+pub(crate) struct Races(BTreeMap<usize, (Vec<u64>, Vec<usize>)>);
+
+impl Races {
+    /// Ends a cell that is certainly slower than that of the first contestant in the same rounds.
+    pub(crate) fn visited(&mut self, job: &mut Job) {
+        if job.contestant == 0 {
+            self.0.insert(job.run, (job.samples.clone(), job.visits.clone()));
+            return;
+        }
+        let Some((samples, visits)) = self.0.get(&job.run) else { return };
+        if job.visits.len().min(visits.len()) < LEAST_VISITS {
+            return;
+        }
+        let (base, own) = (split(samples, visits), split(&job.samples, &job.visits));
+        let medians = Latency::of_visits(samples, visits).zip(job.latency());
+        let ratio =
+            medians.and_then(|(base_latency, latency)| ratio_interval(&base, &own, latency.p50 / base_latency.p50));
+        job.is_slower = ratio.is_some_and(|[low, _]| low > 1.0);
+    }
 }
 
 impl Visited for Job {
@@ -109,6 +136,7 @@ impl Job {
             work: None,
             peaks: [None; 2],
             failure,
+            is_slower: false,
         }
     }
 
@@ -121,7 +149,7 @@ impl Job {
     fn ended(&self, options: &BenchOptions) -> bool {
         let had_time = self.spent >= options.time && self.samples.len() >= options.iterations;
         let capped = self.samples.len() >= MAX_SAMPLES || self.spent >= MAX_TIME.max(options.time);
-        self.failure.is_some() || had_time || capped
+        self.failure.is_some() || had_time || capped || self.is_slower
     }
 
     /// Whether the outputs are right, and it has a latency for which enough was run.

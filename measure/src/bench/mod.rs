@@ -77,6 +77,10 @@ pub struct BenchOptions {
     pub batch: Vec<usize>,
     /// Numbers of tokens in a row.
     pub sequence: Vec<usize>,
+    /// The shapes of these that are measured, as rows and tokens; all where there is none.
+    pub shapes: Vec<(usize, usize)>,
+    /// Whether a cell ends as soon as it is certainly slower than that of the first contestant.
+    pub races: bool,
     /// A cell ends when half of the interval of its median is below this share of the median.
     pub interval: f64,
     /// A cell ends when its timed runs take this time together, whatever its interval.
@@ -113,6 +117,8 @@ impl Default for BenchOptions {
         Self {
             batch: vec![1],
             sequence: vec![128],
+            shapes: Vec::new(),
+            races: false,
             interval: 0.01,
             time: Duration::from_secs(5),
             iterations: 10,

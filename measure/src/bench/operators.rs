@@ -25,7 +25,7 @@ pub(super) fn record_group(
     observer: &mut dyn BenchObserver,
 ) -> Result<()> {
     let session = SessionOptions { threads: options.threads };
-    let runs = reference.all_runs(&options.batch, &options.sequence, options.seed)?;
+    let runs = reference.all_runs(options)?;
     for Member { entrant, places, .. } in group {
         for (runtime, _) in places {
             for (index, part) in reference.parts.iter().enumerate() {

@@ -6,19 +6,20 @@ use anyhow::{Context, Result, anyhow, bail};
 use planish_artifact::Artifact;
 use planish_artifact::backend::{BACKENDS, Backend, LOCAL, MakeRuntime, PORTABLE, RuntimeSettings, USUAL};
 use planish_artifact::draft::Draft;
-use planish_artifact::recipe::{Precision, read};
+use planish_artifact::recipe::{Precision, Recipe, read};
 use planish_artifact::split::Split;
 use planish_compiler::calibrate::{
     CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, is_table,
 };
-use planish_compiler::compile::Observer;
+use planish_compiler::compile::{Compiled, Observer, compile};
 use planish_compiler::request::RequestError;
 use planish_compiler::source::SourceModel;
 use planish_data::{DataOptions, OptionNames};
 use planish_models::{LoadOptions, Task};
 
 use super::here::{artifacts_here, is_artifact};
-use super::{Entrant, Form, Variant};
+use super::{BenchObserver, Entrant, Form, Measured, Variant};
+use crate::tune::{Former, Model, TuneOptions, Tuned, tune};
 
 /// What a user wants to be measured.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +40,8 @@ pub struct Request {
     pub calibrate: Option<(PathBuf, DataOptions)>,
     /// How runtimes are found.
     pub settings: RuntimeSettings,
+    /// The search for the fastest form in float32, which is compared too; absent where none is asked for.
+    pub tune: Option<TuneOptions>,
 }
 
 /// What takes part, and the folders of the files that were compiled for it.
@@ -54,6 +57,8 @@ pub struct Prepared {
 pub trait PrepareObserver: Observer + CalibrationObserver {
     /// A form is compiled.
     fn compiling(&self, label: &str);
+    /// A search does something that may take minutes.
+    fn searching(&self, _: &str) {}
     /// Something is not compiled or measured, and why.
     fn left_out(&self, text: &str);
 }
@@ -74,6 +79,9 @@ impl Request {
                     Ok(entrant) => prepared.entrants.push(entrant),
                     Err(error) => observer.left_out(&format!("{} is left out: {error:#}", form.label(&model))),
                 }
+            }
+            if let Some(options) = &self.tune {
+                prepared.entrants.push(compiling.tuned(options)?);
             }
             prepared._folders.push(compiling.folder);
         }
@@ -256,6 +264,21 @@ impl<'a> Compiling<'a> {
         Ok(entrant)
     }
 
+    /// The form in float32 that a search finds, with how it runs.
+    fn tuned(&self, options: &TuneOptions) -> Result<Entrant> {
+        let (recipe, folder) = (read(&self.request.recipe)?, self.folder.folder().join("tuned"));
+        let model = Model { source: self.model, backend: LOCAL, recipe: &recipe, fusion: true };
+        let Tuned { tuning, recipe: won, .. } = tune(&model, self, options, &mut Searching(self.observer))?;
+        std::fs::create_dir_all(&folder)?;
+        let mut entrant = Entrant::compiled(self.model, &FLOAT, (&won, &folder), None, self.observer)?;
+        self.observer.note(&format!("{}: tuned: {tuning}", entrant.label));
+        entrant.label += "-tuned";
+        entrant.run = tuning.run;
+        let command = FLOAT.command(self.model, None, &self.request.recipe);
+        entrant.command = Some(format!("{command} --tune={} --tune-time={}s", tuning.shapes.join(","), tuning.seconds));
+        Ok(entrant)
+    }
+
     fn calibrated(&self) -> Result<Option<Calibration>> {
         let Some((path, data)) = &self.request.calibrate else { return Ok(None) };
         if is_table(path) {
@@ -265,6 +288,35 @@ impl<'a> Compiling<'a> {
         let options =
             CalibrateOptions { data: data.clone(), measure: Measure::Inputs, on, ..CalibrateOptions::default() };
         calibrate(self.model, path, &options, self.observer).map(Some)
+    }
+}
+
+/// The form that is tuned.
+const FLOAT: Form = Form { backend: LOCAL, variant: Variant::Of(Precision::F32), runtime: None };
+
+impl Former for Compiling<'_> {
+    fn compile(&self, recipe: &Recipe, folder: &Path) -> Result<Compiled> {
+        compile(self.model, folder, &FLOAT.options(self.model, recipe, None)?, self.observer)
+    }
+}
+
+/// A search before a benchmark.
+struct Searching<'a>(&'a dyn PrepareObserver);
+
+impl BenchObserver for Searching<'_> {
+    fn progress(&mut self, _: f64) {}
+    fn measured(&mut self, _: Measured<'_>) {}
+
+    fn step(&mut self, text: &str) {
+        self.0.searching(text);
+    }
+
+    fn warning(&mut self, text: &str) {
+        self.0.left_out(text);
+    }
+
+    fn note(&mut self, text: &str) {
+        self.0.note(text);
     }
 }
 

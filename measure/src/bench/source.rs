@@ -16,6 +16,7 @@ use planish_eval::Tensor;
 use planish_ir::{Dim, Graph, InputRole, Interface, PartInterface, PartRole, SymbolRole};
 use planish_runtimes::{Port, RuntimeError, Session};
 
+use super::BenchOptions;
 use super::document::CellShape;
 use super::reference_cache::ReferenceCache;
 
@@ -77,7 +78,8 @@ impl ReferenceModel {
     }
 
     /// What is run at every batch size and sequence length that is asked for, or on the inputs that were given.
-    pub(crate) fn all_runs(&mut self, batches: &[usize], asked: &[usize], seed: u64) -> Result<Vec<Run>, InputError> {
+    pub(crate) fn all_runs(&mut self, options: &BenchOptions) -> Result<Vec<Run>, InputError> {
+        let BenchOptions { batch: batches, sequence: asked, shapes, seed, .. } = options;
         if let (Some(inputs), [part]) = (self.given.clone(), self.parts.as_mut_slice()) {
             let input = |role: InputRole| inputs.iter().find(|(name, _)| part.interface.input(name) == role);
             let ids = input(InputRole::TokenIds).or_else(|| input(InputRole::DecoderTokenIds));
@@ -96,10 +98,15 @@ impl ReferenceModel {
             return Ok(vec![part.run(0, shape, inputs)]);
         }
         let lengths = self.lengths(asked);
+        let has_sequence = self.parts.iter().any(|part| has_sequence(&part.specs));
         let mut runs = Vec::new();
         for batch in batches.iter().copied().filter(|batch| *batch > 0) {
-            for seq in lengths.iter().copied().filter(|seq| *seq > 0) {
-                runs.extend(self.runs(batch, seq, seed)?);
+            let is_asked = |seq: usize| {
+                let of_batch = shapes.iter().filter(|(rows, _)| *rows == batch);
+                seq > 0 && (shapes.is_empty() || of_batch.clone().any(|(_, tokens)| *tokens == seq || !has_sequence))
+            };
+            for seq in lengths.iter().copied().filter(|seq| is_asked(*seq)) {
+                runs.extend(self.runs(batch, seq, *seed)?);
             }
         }
         Ok(runs)

@@ -14,7 +14,7 @@ use planish_runtimes::{RuntimeError, Session};
 use super::contestant::Place;
 use super::document::{Accuracy, Cell, CellShape};
 use super::energy::{Meters, Rapl};
-use super::job::Job;
+use super::job::{Job, Races};
 use super::rounds::take_turns;
 use super::source::Run;
 use super::table::significant;
@@ -102,7 +102,7 @@ pub fn sweep(
     }
     let (mut jobs, mut inputs) = (Vec::new(), Vec::new());
     observer.step("running the reference interpreter");
-    for run in source.all_runs(&options.batch, &options.sequence, options.seed)? {
+    for run in source.all_runs(options)? {
         let of_part = contestants.iter_mut().enumerate().filter(|(_, contestant)| contestant.part == run.part);
         for (index, contestant) in of_part {
             observer.step(&format!(
@@ -133,10 +133,14 @@ pub fn sweep(
     let (mut done, total) = (0, jobs.len());
     let names: Vec<(String, &'static str)> = contestants.iter().map(|of| (of.label.clone(), of.runtime)).collect();
     let runs: Vec<usize> = jobs.iter().map(|job| job.run).collect();
+    let mut races = Races::default();
     let visit = |job: &mut Job| {
         let session = contestants[job.contestant].session.session_mut();
         if let Err(error) = job.visit(session, &inputs[job.run].1, options, &meters) {
             job.failure = Some(error.to_string());
+        }
+        if options.races {
+            races.visited(job);
         }
     };
     let tell = |job: &Job, observer: &mut dyn BenchObserver| {

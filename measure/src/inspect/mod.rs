@@ -20,6 +20,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use planish_artifact::manifest::Manifest;
+use planish_artifact::tuning::Tuning;
 use planish_artifact::value::ValueInfo;
 use planish_artifact::{Artifact, MANIFEST};
 use planish_compiler::compile::value_info;
@@ -172,6 +173,7 @@ impl Opened {
             architecture: self.architecture.clone(),
             task: self.task.clone(),
             opset: self.opset,
+            tuning: self.manifest.as_ref().and_then(|manifest| manifest.tuning.clone()),
             parts: self.graphs.iter().map(|(name, graph)| part(name, graph)).collect(),
         }
     }
@@ -186,6 +188,9 @@ pub struct Inspection {
     pub task: Option<String>,
     /// The opset that the graphs are written in; a checkpoint has none.
     pub opset: Option<u32>,
+    /// What a search for its fastest form found; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<Tuning>,
     /// Its graphs.
     pub parts: Vec<PartInspection>,
 }

@@ -30,7 +30,7 @@ pub(in crate::cli) fn finish(
     context: &FinishContext<'_>,
 ) -> Result<()> {
     let FinishContext { settings, force, json, start } = context;
-    let (target, shown) = (compiled.draft.target().to_owned(), if *json { Shown::Json } else { Shown::Summary });
+    let (target, shown) = (compiled.draft.target().to_owned(), if *json { Shown::Json(None) } else { Shown::Summary });
     let written = start.elapsed();
     let options = arguments.options(settings);
     let error = match build_engines(&mut compiled.artifact, profiles, &options, &EngineConsole::new()) {

@@ -1,0 +1,204 @@
+//! The choices that a search varies, in one place: what has to be added for a new one is a row of [`CHOICES`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use anyhow::Result;
+use planish_artifact::manifest::Manifest;
+use planish_artifact::recipe::Recipe;
+use planish_artifact::tuning::RunSettings;
+use planish_passes::Target;
+use serde_json::Value;
+
+/// What a search is about, by which a choice says whether it can matter.
+pub struct Subject<'a> {
+    /// What was asked for.
+    pub recipe: &'a Recipe,
+    /// What the default form became.
+    pub manifest: &'a Manifest,
+    /// The target.
+    pub target: &'static Target,
+    /// The cores that the process may use.
+    pub cores: usize,
+    /// The share of the operations of attention without a cache, from 0 to 1, at the shape where it is the largest; absent where the
+    /// operations cannot be counted.
+    pub attention: Option<f64>,
+    /// Whether operators are fused.
+    pub fusion: bool,
+}
+
+/// A choice: a member of a recipe, or a setting of the runtime.
+pub struct Choice {
+    /// Its name in a recipe, or in [`RunSettings`].
+    pub name: &'static str,
+    /// The values beside the default, or the rule by which none of them can be faster.
+    pub values: fn(&Subject<'_>) -> Result<Vec<String>, String>,
+}
+
+/// All choices, in the order in which a search varies them.
+pub const CHOICES: &[Choice] = &[
+    Choice { name: "attention", values: |of| of_attention(of, "attention", "operator") },
+    Choice { name: "token_order", values: |of| of_attention(of, "token_order", "batch-major") },
+    Choice { name: "projections", values: projections },
+    Choice { name: "biases", values: biases },
+    Choice { name: "cache", values: cache },
+    Choice { name: "accuracy_level", values: accuracy_level },
+    Choice { name: "threads", values: threads },
+    Choice { name: "spin", values: spin },
+];
+
+/// The choices that are settings of the runtime.
+const RUN: [&str; 2] = ["threads", "spin"];
+
+/// The least share of the operations that an operator has whose form is varied.
+const LEAST_SHARE: f64 = 0.002;
+
+/// One value, where the target leaves the member to the recipe, and the user did not say it.
+fn form(of: &Subject<'_>, member: &str, value: &str) -> Result<Vec<String>, String> {
+    if of.recipe.has(member) {
+        return Err("the recipe says it".to_owned());
+    }
+    if !of.fusion || !of.target.forms.contains(&member) {
+        return Err(format!("target {} has one form", of.target));
+    }
+    Ok(vec![value.to_owned()])
+}
+
+/// How many operators of a name the model has.
+fn count(of: &Subject<'_>, operator: &str) -> usize {
+    of.manifest.parts.iter().filter_map(|part| part.raised.get(operator)).sum()
+}
+
+/// Whether all attention of the model has a cache.
+fn has_cache(of: &Subject<'_>) -> bool {
+    of.manifest.parts.iter().flat_map(|part| &part.inputs).any(|input| input.role.cache().is_some())
+}
+
+fn of_attention(of: &Subject<'_>, member: &str, value: &str) -> Result<Vec<String>, String> {
+    let values = form(of, member, value)?;
+    match of.attention {
+        _ if count(of, "attention") == 0 => Err("there is no attention".to_owned()),
+        _ if has_cache(of) && of.manifest.parts.len() == 1 => Err("all attention has a cache".to_owned()),
+        Some(share) if share < LEAST_SHARE => {
+            Err(format!("attention is {:.2} % of the operations, less than noise", 100.0 * share))
+        }
+        _ => Ok(values),
+    }
+}
+
+fn projections(of: &Subject<'_>) -> Result<Vec<String>, String> {
+    // Layers that become MatMulNBits are joined by default.
+    let is_blocks = of.recipe.blocks().is_some();
+    let values = form(of, "projections", if is_blocks { "apart" } else { "joined" })?;
+    if count(of, "attention") == 0 { Err("no layers share an operand".to_owned()) } else { Ok(values) }
+}
+
+fn biases(of: &Subject<'_>) -> Result<Vec<String>, String> {
+    let usual = of.target.absorbs_biases;
+    let values = form(of, "biases", if usual { "kept" } else { "absorbed" })?;
+    if count(of, "layer_norm") == 0 { Err("no norm has a bias".to_owned()) } else { Ok(values) }
+}
+
+fn cache(of: &Subject<'_>) -> Result<Vec<String>, String> {
+    match of.recipe.has("cache") {
+        true => Err("the recipe says it".to_owned()),
+        false if of.manifest.cache_in_place => Err("it is appended to in place already".to_owned()),
+        false if !has_cache(of) => Err("there is no cache".to_owned()),
+        false if !of.fusion || !of.target.appends_in_place => Err(format!("target {} copies it", of.target)),
+        false => Ok(vec!["in-place".to_owned()]),
+    }
+}
+
+fn accuracy_level(of: &Subject<'_>) -> Result<Vec<String>, String> {
+    match of.recipe.has("accuracy_level") {
+        true => Err("the recipe says it".to_owned()),
+        false if of.recipe.blocks().is_none() => Err("no weights have a scale for each block".to_owned()),
+        false if !of.target.rounds_block_inputs() => Err(format!("target {} has one form", of.target)),
+        false => Ok(vec!["float".to_owned()]),
+    }
+}
+
+fn threads(of: &Subject<'_>) -> Result<Vec<String>, String> {
+    // Two threads of a core share its units, so that one for each core may be as fast.
+    let mut values: Vec<usize> = [of.cores / 2, of.cores.saturating_sub(1), 1].into();
+    values.retain(|threads| (1..of.cores).contains(threads));
+    values.dedup();
+    match values.is_empty() {
+        true => Err("there is one core".to_owned()),
+        false => Ok(values.iter().map(ToString::to_string).collect()),
+    }
+}
+
+fn spin(of: &Subject<'_>) -> Result<Vec<String>, String> {
+    match of.cores {
+        ..=1 => Err("one thread waits for no other".to_owned()),
+        _ => Ok(vec!["0".to_owned(), "true".to_owned()]),
+    }
+}
+
+/// Values of choices; those that are absent are the default ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Candidate(pub BTreeMap<&'static str, String>);
+
+impl Candidate {
+    /// The same with another value of a choice.
+    #[must_use]
+    pub fn with(&self, name: &'static str, value: &str) -> Self {
+        let mut all = self.0.clone();
+        all.insert(name, value.to_owned());
+        Self(all)
+    }
+
+    /// A recipe with the values that are members of one.
+    ///
+    /// # Errors
+    /// When a value is none of the member.
+    pub fn recipe(&self, base: &Recipe) -> Result<Recipe> {
+        let mut members = serde_json::to_value(base)?;
+        for (name, value) in self.0.iter().filter(|(name, _)| !RUN.contains(name)) {
+            if let Value::Object(members) = &mut members {
+                members.insert((*name).to_owned(), Value::String(value.clone()));
+            }
+        }
+        let recipe: Recipe = serde_json::from_value(members)?;
+        Ok(Recipe { plan: base.plan.clone(), calibrated: base.calibrated.clone(), ..recipe })
+    }
+
+    /// How the runtime uses the machine.
+    #[must_use]
+    pub fn run(&self) -> RunSettings {
+        let threads = self.0.get("threads").and_then(|value| value.parse().ok());
+        let spin = self.0.get("spin").and_then(|value| value.parse().ok());
+        RunSettings { threads, spin }
+    }
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("default");
+        }
+        let words: Vec<String> = self.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        f.write_str(&words.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use planish_artifact::backend::Spin;
+    use planish_artifact::recipe::{AttentionName, Precision};
+
+    use super::*;
+
+    #[test]
+    fn a_candidate_is_a_recipe_and_settings() {
+        let base = Recipe { plan: Some("plan.json".into()), ..Recipe::of(Precision::Int8) };
+        let candidate = Candidate::default().with("attention", "operator").with("threads", "1").with("spin", "true");
+        let recipe = candidate.recipe(&base).unwrap();
+        assert_eq!(recipe, Recipe { attention: Some(AttentionName::Operator), ..base.clone() });
+        assert_eq!(candidate.run(), RunSettings { threads: Some(1), spin: Some(Spin::Usual) });
+        assert_eq!(candidate.to_string(), "attention=operator spin=true threads=1");
+        assert_eq!(Candidate::default().recipe(&base).unwrap(), base);
+        assert!(Candidate::default().with("attention", "none").recipe(&base).is_err());
+    }
+}

@@ -1,0 +1,207 @@
+//! Finding the fastest form of a model on the machine that it runs on.
+
+mod cache;
+mod choices;
+mod search;
+mod trials;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use planish_artifact::Artifact;
+use planish_artifact::backend::{Backend, RuntimeSettings};
+use planish_artifact::draft::Draft;
+use planish_artifact::recipe::Recipe;
+use planish_artifact::tuning::{Processor, Tuning};
+use planish_compiler::compile::Compiled;
+use planish_compiler::request::RequestError;
+use planish_compiler::source::SourceModel;
+use planish_data::inputs::{Sizes, graph_bindings};
+use planish_ir::Op;
+use planish_ir::cost::costs;
+use planish_models::Loaded;
+
+use crate::bench::{BenchObserver, Environment};
+use cache::TuningCache;
+pub use choices::{CHOICES, Candidate, Choice, Subject};
+pub use search::{Dimension, Found, Outcome, Trials, Tried, search};
+use trials::ContestTrials;
+
+/// Compiles forms of a model.
+pub trait Former {
+    /// Compiles the form of a recipe into a folder.
+    ///
+    /// # Errors
+    /// When that is impossible.
+    fn compile(&self, recipe: &Recipe, folder: &Path) -> Result<Compiled>;
+}
+
+/// What a search is asked for.
+#[derive(Clone, Debug)]
+pub struct TuneOptions {
+    /// The shapes: rows, and tokens of a row, the usual number where absent. Without one it is one row.
+    pub shapes: Vec<(usize, Option<usize>)>,
+    /// How long it may take.
+    pub time: Duration,
+    /// How runtimes are found, and how idle threads wait unless a candidate says otherwise.
+    pub settings: RuntimeSettings,
+}
+
+/// What is tuned.
+pub struct Model<'a> {
+    /// Where it is.
+    pub source: &'a SourceModel,
+    /// What it is compiled for.
+    pub backend: &'static Backend,
+    /// What was asked for.
+    pub recipe: &'a Recipe,
+    /// Whether operators are fused.
+    pub fusion: bool,
+}
+
+/// What a search came to.
+pub struct Tuned {
+    /// The record.
+    pub tuning: Tuning,
+    /// The recipe of the form that won.
+    pub recipe: Recipe,
+    /// What was tried; absent where the choice is of an earlier search.
+    pub found: Option<Found>,
+}
+
+/// Searches for the fastest form of a model, or takes what an earlier search of as much time found.
+///
+/// # Errors
+/// [`Unavailable`](planish_runtimes::Unavailable) when the runtime of the target is not there; when the default form cannot be
+/// compiled or measured.
+pub fn tune(
+    model: &Model<'_>,
+    former: &dyn Former,
+    options: &TuneOptions,
+    observer: &mut dyn BenchObserver,
+) -> Result<Tuned> {
+    let place = model.backend.runtime(&options.settings).check()?;
+    let folder = Draft::temporary("planish-tune")?;
+    observer.step("compiling the default form");
+    let default = former.compile(model.recipe, &folder.folder().join("0"))?;
+    let processor = processor();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let manifest = &default.artifact.manifest;
+    let shapes = shapes(&options.shapes, &default.artifact);
+    check(&shapes, &default.artifact)?;
+    let key = [
+        serde_json::to_string(&(&processor, cores, place.product, &place.version, &shapes))?,
+        serde_json::to_string(&(&manifest.source.files, &manifest.source.import, &manifest.source.adapters))?,
+        serde_json::to_string(&(
+            model.recipe,
+            manifest.task.map(|task| task.to_string()),
+            model.backend.target.name,
+            model.fusion,
+        ))?,
+    ];
+    let cache = TuningCache::of_user(&key.join("\n"));
+    if let Some(tuning) = cache.as_ref().and_then(|cache| cache.known(options.time)) {
+        let recipe = candidate(&tuning).recipe(model.recipe)?;
+        return Ok(Tuned { tuning, recipe, found: None });
+    }
+    let subject = Subject {
+        recipe: model.recipe,
+        manifest,
+        target: model.backend.target,
+        cores,
+        attention: attention_share(&default.source, &shapes),
+        fusion: model.fusion,
+    };
+    let (mut dimensions, mut left_out) = (Vec::new(), Vec::new());
+    for Choice { name, values } in CHOICES {
+        match values(&subject) {
+            Ok(values) => dimensions.push(Dimension { name, values }),
+            Err(why) => {
+                let why = format!("left out: {why}");
+                left_out.push(Tried { choice: name, value: None, ratio: None, kept: false, why });
+            }
+        }
+    }
+    let mut trials = ContestTrials::new(model, former, (folder.folder(), &shapes), options, observer, default);
+    let mut found = search(&dimensions, &mut trials, options.time).context("cannot tune the model")?;
+    let is_ended = trials.is_ended();
+    found.tried.extend(left_out);
+    let tuning = Tuning {
+        processor,
+        runtime: place.product.to_owned(),
+        version: place.version,
+        cores,
+        shapes: shapes.iter().map(|(rows, tokens)| format!("{rows}x{tokens}")).collect(),
+        seconds: options.time.as_secs(),
+        choices: found.best.0.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+        run: found.best.run(),
+        ratio: found.ratio.value,
+        ratio_ci95: found.ratio.ci95,
+        candidates: found.measured(),
+        against: Candidate::default().to_string(),
+    };
+    if let Some(cache) = cache.filter(|_| !is_ended) {
+        cache.keep(&tuning);
+    }
+    let recipe = found.best.recipe(model.recipe)?;
+    Ok(Tuned { tuning, recipe, found: Some(found) })
+}
+
+/// The processor of this machine.
+#[must_use]
+pub fn processor() -> Processor {
+    let cpu = Environment::read([]).cpu;
+    Processor { model: cpu.model, flags: cpu.flags }
+}
+
+/// The values that a record has.
+fn candidate(tuning: &Tuning) -> Candidate {
+    let value = |choice: &Choice| Some((choice.name, tuning.choices.get(choice.name)?.clone()));
+    Candidate(CHOICES.iter().filter_map(value).collect())
+}
+
+/// The usual number of tokens.
+const TOKENS: usize = 128;
+
+/// The shapes that are measured: those that were asked for, else one row.
+fn shapes(asked: &[(usize, Option<usize>)], artifact: &Artifact) -> Vec<(usize, usize)> {
+    let asked = if asked.is_empty() { &[(1, None)] } else { asked };
+    let usual = artifact.manifest.max_sequence_length.map_or(TOKENS, |longest| longest.min(TOKENS));
+    asked.iter().map(|(rows, tokens)| (*rows, tokens.unwrap_or(usual))).collect()
+}
+
+/// Refuses shapes with more tokens than the model takes.
+fn check(shapes: &[(usize, usize)], artifact: &Artifact) -> Result<(), RequestError> {
+    let longest = artifact.manifest.max_sequence_length.unwrap_or(usize::MAX);
+    match shapes.iter().find(|(_, tokens)| *tokens > longest) {
+        Some((rows, tokens)) => {
+            Err(RequestError(format!("--tune={rows}x{tokens}: the model takes at most {longest} tokens")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The share of the operations that attention without a cache has, at the shape where it is the largest; `None` where operations
+/// cannot be counted.
+fn attention_share(source: &Loaded, shapes: &[(usize, usize)]) -> Option<f64> {
+    let share = |&(batch, sequence): &(usize, usize)| {
+        let (mut own, mut all) = (0u64, 0u64);
+        for part in &source.parts {
+            let bindings = graph_bindings(&part.graph, Sizes { batch, sequence, side: None }, 0);
+            let costs = costs(&part.graph, &bindings);
+            if !costs.uncounted.is_empty() {
+                return None;
+            }
+            for (node, cost) in costs.nodes {
+                let is_own = matches!(&part.graph.node(node).op, Op::Attention(of) if of.past_key.is_none());
+                own += if is_own { cost.flops } else { 0 };
+                all += cost.flops;
+            }
+        }
+        (all > 0).then(|| own as f64 / all as f64)
+    };
+    let shares = shapes.iter().map(share).collect::<Option<Vec<f64>>>()?;
+    // The operators of an ONNX graph are attention only once they are raised.
+    shares.into_iter().reduce(f64::max).filter(|share| *share > 0.0)
+}

@@ -1,0 +1,184 @@
+//! Candidates as contestants of `bench`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use planish_artifact::backend::Spin;
+use planish_artifact::recipe::Recipe;
+use planish_artifact::tuning::RunSettings;
+use planish_compiler::compile::Compiled;
+
+use super::search::{Outcome, Trials};
+use super::{Candidate, Former, Model, TuneOptions};
+use crate::bench::{BenchObserver, BenchOptions, Cell, Contest, Entrant, Measured, Ratio, Status};
+
+/// The bounds of the time of a cell. A race also loads and compares its candidates.
+const CELL: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(10)];
+
+/// The least time of the runs before the timed ones. Where times do not settle it is ten times as long.
+const WARM_UP: Duration = Duration::from_millis(100);
+
+/// A cell ends when half of the interval of its median is below this share of it.
+const INTERVAL: f64 = 0.005;
+
+/// How idle threads wait where a candidate does not say it: as commands do that a person waits for, on a machine with free cores.
+const USUAL: Spin = Spin::Microseconds(100);
+
+pub(super) struct ContestTrials<'a, 'b> {
+    model: &'a Model<'b>,
+    former: &'a dyn Former,
+    folder: PathBuf,
+    shapes: Vec<(usize, usize)>,
+    options: &'a TuneOptions,
+    observer: &'a mut dyn BenchObserver,
+    started: Instant,
+    /// The forms that were compiled, or why they were not, by their recipes.
+    forms: BTreeMap<String, Result<Compiled, String>>,
+}
+
+impl<'a, 'b> ContestTrials<'a, 'b> {
+    /// A search that begins now, with the default form.
+    pub(super) fn new(
+        model: &'a Model<'b>,
+        former: &'a dyn Former,
+        (folder, shapes): (&std::path::Path, &[(usize, usize)]),
+        options: &'a TuneOptions,
+        observer: &'a mut dyn BenchObserver,
+        default: Compiled,
+    ) -> Self {
+        let forms = serde_json::to_string(model.recipe).map(|recipe| (recipe, Ok(default))).into_iter().collect();
+        let (folder, shapes) = (folder.to_owned(), shapes.to_vec());
+        Self { model, former, folder, shapes, options, observer, started: Instant::now(), forms }
+    }
+
+    /// The candidate as a contestant, or why it is none.
+    fn entrant(&mut self, candidate: &Candidate) -> Result<Result<Entrant, String>> {
+        let recipe: Recipe = candidate.recipe(self.model.recipe)?;
+        let key = serde_json::to_string(&recipe)?;
+        if !self.forms.contains_key(&key) {
+            self.observer.step(&format!("compiling {candidate}"));
+            let place = self.folder.join(self.forms.len().to_string());
+            let compiled = self.former.compile(&recipe, &place).map_err(|error| format!("{error:#}"));
+            self.forms.insert(key.clone(), compiled);
+        }
+        let compiled = self.forms.get(&key).context("a form that was compiled")?;
+        Ok(compiled.as_ref().map_err(String::clone).map(|compiled| {
+            let run = candidate.run();
+            let run = RunSettings { spin: run.spin.or(Some(USUAL)), ..run };
+            Entrant::of_form(candidate.to_string(), compiled.artifact.clone(), self.model.source.path(), run)
+        }))
+    }
+
+    /// The cells of a race, at all shapes.
+    fn measured(&mut self, entrants: Vec<Entrant>, time: Duration) -> Result<Vec<Cell>> {
+        let cells = u32::try_from(entrants.len() * self.shapes.len()).unwrap_or(u32::MAX).max(1);
+        let mut batch: Vec<usize> = self.shapes.iter().map(|(rows, _)| *rows).collect();
+        let mut sequence: Vec<usize> = self.shapes.iter().map(|(_, tokens)| *tokens).collect();
+        for sizes in [&mut batch, &mut sequence] {
+            sizes.sort_unstable();
+            sizes.dedup();
+        }
+        let options = BenchOptions {
+            batch,
+            sequence,
+            shapes: self.shapes.clone(),
+            interval: INTERVAL,
+            // Half of the time goes to loading, comparing and warming up.
+            time: (time / cells / 2).clamp(CELL[0], CELL[1]),
+            races: true,
+            warmup: WARM_UP,
+            ..BenchOptions::default()
+        };
+        let contest = Contest {
+            entrants,
+            references: Vec::new(),
+            runtimes: Vec::new(),
+            settings: self.options.settings.clone(),
+            inputs: None,
+            data: None,
+            limits: None,
+        };
+        let ends = self.started + self.options.time + self.options.time / 10;
+        Ok(contest.bench(&options, &mut Racing { observer: self.observer, ends })?.cells)
+    }
+}
+
+impl Trials for ContestTrials<'_, '_> {
+    fn spent(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn is_ended(&self) -> bool {
+        self.observer.is_ended()
+    }
+
+    fn race(&mut self, best: &Candidate, others: &[Candidate], time: Duration) -> Result<Vec<Outcome>> {
+        let first = match self.entrant(best)? {
+            Ok(entrant) => entrant,
+            Err(why) => bail!("{best}: {why}"),
+        };
+        let (mut entrants, mut failed) = (vec![first], BTreeMap::new());
+        for other in others {
+            match self.entrant(other)? {
+                Ok(entrant) => entrants.push(entrant),
+                Err(why) => drop(failed.insert(other.to_string(), why)),
+            }
+        }
+        let names: Vec<String> = others.iter().map(ToString::to_string).collect();
+        self.observer.step(&format!("measuring {} next to {best}", names.join(", ")));
+        let cells = if entrants.len() > 1 { self.measured(entrants, time)? } else { Vec::new() };
+        let of = |label: &str| cells.iter().filter(|cell| cell.model.id == label).collect::<Vec<&Cell>>();
+        let base = of(&best.to_string());
+        if let Some(why) = base.iter().find_map(|cell| cell.failure.as_ref().filter(|_| cell.status == Status::Failed))
+        {
+            bail!("{best}: {why}");
+        }
+        Ok(names
+            .iter()
+            .map(|name| failed.remove(name).map_or_else(|| outcome(&base, &of(name)), Outcome::Failed))
+            .collect())
+    }
+}
+
+/// What the cells of a candidate come to, next to those of the best form.
+fn outcome(base: &[&Cell], own: &[&Cell]) -> Outcome {
+    if let Some(cell) = own.iter().find(|cell| matches!(cell.status, Status::Failed | Status::Unavailable)) {
+        let why = cell.failure.as_deref().unwrap_or("it was not measured");
+        return Outcome::Failed(format!("{}: {why}", cell.shape));
+    }
+    let ratio = |cell: &&Cell| Ratio::of_rounds(base.iter().find(|other| other.shape == cell.shape)?, cell);
+    let ratios: Option<Vec<Ratio>> = own.iter().map(ratio).collect();
+    match ratios.as_deref().and_then(Ratio::geometric_mean) {
+        Some(ratio) => Outcome::Measured(ratio),
+        None => Outcome::Unfinished,
+    }
+}
+
+/// Passes on what takes long, ends a race when the time is up, and keeps the lines of its cells to itself.
+struct Racing<'a> {
+    observer: &'a mut dyn BenchObserver,
+    ends: Instant,
+}
+
+impl BenchObserver for Racing<'_> {
+    fn progress(&mut self, _: f64) {}
+    fn measured(&mut self, _: Measured<'_>) {}
+
+    fn is_ended(&self) -> bool {
+        self.observer.is_ended() || Instant::now() >= self.ends
+    }
+
+    fn begin(&mut self) {
+        self.observer.begin();
+    }
+
+    fn warning(&mut self, text: &str) {
+        self.observer.warning(text);
+    }
+
+    fn note(&mut self, text: &str) {
+        self.observer.note(text);
+    }
+}

@@ -1,0 +1,165 @@
+//! `planish compile --tune`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use planish_artifact::Artifact;
+use planish_artifact::backend::{Backend, RuntimeSettings};
+use planish_artifact::recipe::Recipe;
+use planish_compiler::compile::{Compiled, compile};
+use planish_compiler::request::{Prepared, Request};
+use planish_measure::tune::{Former, Model, TuneOptions, Tuned, processor, tune};
+
+use super::Usage;
+use super::bench_console::{Console, Preparing};
+use super::terminal::{say, warn};
+
+/// The search for the fastest form.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Tuning")]
+pub(super) struct TuneArguments {
+    /// Measure forms of the graph, threads and polling here, and write the fastest; SHAPES: rows x tokens [default: 1x128]
+    #[arg(long, value_name = "SHAPES", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = Shapes::parse)]
+    tune: Option<Shapes>,
+    /// How long that takes, such as 5m; an earlier search of as much time is taken again [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "tune")]
+    tune_time: Option<Duration>,
+}
+
+/// The value of `--tune`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shapes(Vec<(usize, usize)>);
+
+/// The most rows and tokens of a shape.
+const MOST: usize = 1 << 20;
+
+impl Shapes {
+    fn parse(text: &str) -> Result<Self, String> {
+        let size = |text: &str| text.parse::<usize>().ok().filter(|size| (1..=MOST).contains(size));
+        let shape = |word: &str| {
+            let pair = word.split_once('x').and_then(|(rows, tokens)| Some((size(rows)?, size(tokens)?)));
+            pair.ok_or_else(|| format!("`{word}` is no shape; expected ROWSxTOKENS, such as 1x128,8x128"))
+        };
+        text.split(',').filter(|_| !text.is_empty()).map(shape).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// The longest search.
+const LONGEST: u64 = 24 * 60 * 60;
+
+/// A time with its unit.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "expected a number of seconds or minutes from 1s to 1440m, such as 90s or 5m".to_owned();
+    let (number, unit) = match (text.strip_suffix('s'), text.strip_suffix('m')) {
+        (Some(number), _) => (number, 1),
+        (None, Some(number)) => (number, 60),
+        (None, None) => return Err(wrong()),
+    };
+    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    seconds.filter(|seconds| (1..=LONGEST).contains(seconds)).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+/// How long a search takes unless the user says otherwise.
+const USUAL: Duration = Duration::from_secs(60);
+
+impl TuneArguments {
+    /// Whether a search is asked for.
+    pub(super) fn is_given(&self) -> bool {
+        self.tune.is_some()
+    }
+
+    /// Refuses what a search is not for: several forms at once, and targets whose engines or kernels choose among themselves.
+    ///
+    /// # Errors
+    /// When it is asked for such a thing.
+    pub(super) fn check(&self, backend: &Backend, variants: usize) -> Result<(), Usage> {
+        if self.is_given() && variants > 0 {
+            return Err(Usage(
+                "--tune is for one form, and --variants asks for several; leave one of both out".to_owned(),
+            ));
+        }
+        if self.is_given() && backend.target.forms.is_empty() {
+            let target = backend.target;
+            return Err(Usage(format!(
+                "--tune is for targets ort and onnx; target {target} chooses its kernels by itself: leave --tune out"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Searches for the fastest form of what was requested, if that is asked for.
+    pub(super) fn tuned(&self, prepared: &Prepared, request: &Request) -> Result<Option<Tuned>> {
+        let Some(Shapes(shapes)) = &self.tune else { return Ok(None) };
+        let options = TuneOptions {
+            shapes: shapes.iter().map(|(rows, tokens)| (*rows, Some(*tokens))).collect(),
+            time: self.tune_time.unwrap_or(USUAL),
+            settings: request.settings.clone(),
+        };
+        let model = Model {
+            source: &prepared.source,
+            backend: request.backend,
+            recipe: &request.recipe,
+            fusion: request.fusion,
+        };
+        let former = Forms { prepared, request, preparing: Preparing::new() };
+        let mut console = Console::new();
+        let tuned = tune(&model, &former, &options, &mut console)?;
+        console.bar.finish_and_clear();
+        match &tuned.found {
+            Some(found) => say(&format!("{found}\n")),
+            None => say(&format!("tuned before, and taken from the folder of caches: {}\n", tuned.tuning)),
+        }
+        Ok(Some(tuned))
+    }
+}
+
+/// Compiles candidates as the request has it, but for the recipe.
+struct Forms<'a> {
+    prepared: &'a Prepared,
+    request: &'a Request,
+    preparing: Preparing,
+}
+
+impl Former for Forms<'_> {
+    fn compile(&self, recipe: &Recipe, folder: &Path) -> Result<Compiled> {
+        let options = self.prepared.with_recipe(self.request, recipe)?;
+        if options.passes.opset != self.prepared.options.passes.opset && self.request.opset.is_some() {
+            bail!("it needs opset {}, and --opset says another", options.passes.opset);
+        }
+        compile(&self.prepared.source, folder, &options, &self.preparing).context("cannot compile it")
+    }
+}
+
+/// Warns where an artifact was tuned on another processor, or for another version of the runtime.
+pub(super) fn warn_elsewhere(artifact: &Artifact, settings: &RuntimeSettings) {
+    let Some(tuning) = &artifact.manifest.tuning else { return };
+    let version = artifact.runtime(settings).check().ok();
+    let version = version.filter(|found| found.product == tuning.runtime).map(|found| found.version);
+    if let Some(why) = tuning.elsewhere(&processor(), version.as_deref()) {
+        warn(&format!("{}: {why}; another form may be faster here: compile --tune finds it", artifact.label()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_rows_and_tokens() {
+        assert_eq!(Shapes::parse("").unwrap(), Shapes(Vec::new()));
+        assert_eq!(Shapes::parse("1x128,8x16").unwrap(), Shapes(vec![(1, 128), (8, 16)]));
+        for wrong in ["abc", "1x", "0x4", "1x128,", "-1x2", "1x99999999"] {
+            assert!(Shapes::parse(wrong).unwrap_err().contains("expected ROWSxTOKENS"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_have_a_unit() {
+        assert_eq!(duration("90s").unwrap(), Duration::from_secs(90));
+        assert_eq!(duration("5m").unwrap(), Duration::from_secs(300));
+        for wrong in ["0", "0s", "60", "1.5m", "-1s", "1441m", "18446744073709551615m", "s", ""] {
+            assert!(duration(wrong).unwrap_err().contains("from 1s to 1440m"), "{wrong}");
+        }
+    }
+}

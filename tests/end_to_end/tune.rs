@@ -1,0 +1,122 @@
+//! `compile --tune`: the search, its record, and what takes the record.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::engine::read;
+use crate::manifest::{problems, schema_in};
+use crate::support::{Done, golden, planish, planish_with, repository, scratch, text};
+
+/// `compile` of a golden with a folder of caches of its own.
+fn tuned(name: &str, out: &Path, caches: &Path, more: &[&str]) -> Done {
+    let model = golden(name);
+    let arguments = [&["compile", text(&model), "-o", text(out)], more].concat();
+    planish_with(arguments, &[("XDG_CACHE_HOME", text(caches))])
+}
+
+#[test]
+fn a_search_is_recorded_repeated_and_taken_again() {
+    let folder = scratch();
+    let (out, caches) = (folder.path().join("out"), folder.path().join("caches"));
+    let search = ["--tune=1x4,2x4", "--tune-time=8s", "--json", "--verify"];
+    let done = tuned("bert", &out, &caches, &search).exits(0, &["| choice", "tuned: "]);
+    let printed: Value = serde_json::from_str(&done.stdout).unwrap();
+    let tried = printed["tried"].as_array().unwrap();
+    for choice in ["attention", "token_order", "projections", "biases", "cache", "accuracy_level"] {
+        let of = tried.iter().find(|tried| tried["choice"] == choice).unwrap_or_else(|| panic!("{choice}"));
+        assert!(of["why"].as_str().is_some_and(|why| !why.is_empty()), "{of}");
+    }
+    let left_out = |choice: &str| tried.iter().find(|tried| tried["choice"] == choice).unwrap()["why"].clone();
+    assert_eq!(left_out("cache"), "left out: there is no cache");
+    let manifest = read(&out.join("planish.json"));
+    assert_eq!(problems(&schema_in("manifest.schema.json"), &manifest), Vec::<String>::new());
+    let tuning = &manifest["tuning"];
+    assert_eq!((&tuning["shapes"], &tuning["seconds"]), (&json!(["1x4", "2x4"]), &json!(8)));
+    assert_eq!(tuning["runtime"], "onnxruntime");
+    // The recipe has the choices that are members of one.
+    for (name, value) in tuning["choices"].as_object().unwrap() {
+        if name != "threads" && name != "spin" {
+            assert_eq!(&manifest["recipe"][name], value);
+        }
+    }
+    let inspected = planish(["inspect", text(&out)]).exits(0, &[]);
+    assert!(inspected.stdout.contains("\n  tuned: "), "{}", inspected.stdout);
+    // The same is taken from the folder of caches, and a longer search is not.
+    let again = folder.path().join("again");
+    let done = tuned("bert", &again, &caches, &["--tune=1x4,2x4", "--tune-time=2s"]);
+    done.exits(0, &["tuned before, and taken from the folder of caches"]);
+    assert_eq!(read(&again.join("planish.json"))["tuning"], *tuning);
+    assert_eq!(fs::read(again.join("model.onnx")).unwrap(), fs::read(out.join("model.onnx")).unwrap());
+    let done = tuned("bert", &again, &caches, &["--tune=1x4,2x4", "--tune-time=9s"]).exits(0, &["| choice"]);
+    assert!(!done.stderr.contains("tuned before"), "{}", done.stderr);
+}
+
+#[test]
+fn another_processor_or_version_is_warned_of() {
+    let folder = scratch();
+    let (out, caches) = (folder.path().join("out"), folder.path().join("caches"));
+    tuned("bert", &out, &caches, &["--tune=1x4", "--tune-time=1s"]).exits(0, &[]);
+    let verify = || planish(["verify", text(&out)]).exits(0, &[]);
+    assert!(!verify().stderr.contains("tuned on"), "{}", verify().stderr);
+    let path = out.join("planish.json");
+    let changed = |key: &[&str], value: Value| {
+        let mut manifest = read(&path);
+        let mut member = &mut manifest["tuning"];
+        for name in key {
+            member = &mut member[*name];
+        }
+        *member = value;
+        fs::write(&path, serde_json::to_vec(&manifest).unwrap()).unwrap();
+    };
+    changed(&["version"], json!("0.1"));
+    assert!(verify().stderr.contains("it was tuned on onnxruntime 0.1, and this is "), "{}", verify().stderr);
+    changed(&["processor", "model"], json!("Another"));
+    assert!(verify().stderr.contains("it was tuned on Another, and this is "), "{}", verify().stderr);
+    let bench = ["bench", text(&out), "--seq", "4", "--set", "time=0.1"];
+    planish(bench).exits(0, &["it was tuned on Another", "compile --tune finds it"]);
+}
+
+#[test]
+fn bad_shapes_times_and_targets_are_refused() {
+    let folder = scratch();
+    let (out, caches) = (folder.path().join("out"), folder.path().join("caches"));
+    let refused = |more: &[&str], part: &str| {
+        tuned("bert", &out, &caches, more).exits(2, &[part]);
+        assert!(!out.exists());
+    };
+    refused(&["--tune=abc"], "`abc` is no shape; expected ROWSxTOKENS");
+    refused(&["--tune=1x0"], "`1x0` is no shape");
+    refused(&["--tune", "--tune-time", "0"], "expected a number of seconds or minutes from 1s to 1440m");
+    refused(&["--tune", "--tune-time", "0s"], "expected a number of seconds or minutes from 1s to 1440m");
+    refused(&["--tune-time", "60s"], "--tune");
+    refused(
+        &["--tune", "--target", "trt"],
+        "--tune is for targets ort and onnx; target trt chooses its kernels by itself",
+    );
+    refused(&["--tune", "--target", "cuda"], "--tune is for targets ort and onnx");
+    refused(&["--tune", "--package", "transformers-js", "--variants", "fp32,q8"], "--tune is for one form");
+    let none = repository().join("none");
+    let library = format!("ort-lib={}", none.display());
+    let missing = ["--tune", "--runtime-option", &library];
+    tuned("bert", &out, &caches, &missing).exits(4, &["ort-lib"]);
+    // More tokens than the model takes.
+    tuned("bert", &out, &caches, &["--tune=1x100000"]).exits(2, &["takes at most"]);
+}
+
+/// `bench` has the tuned form beside the usual ones, and the command that makes it.
+#[test]
+fn bench_compares_the_tuned_form() {
+    let folder = scratch();
+    let (model, caches) = (golden("bert"), folder.path().join("caches"));
+    let compare = ["bench", "--compare", text(&model), "--seq", "4", "--set", "tune=1s,time=0.1", "--json"];
+    let done = planish_with(compare, &[("XDG_CACHE_HOME", text(&caches))]).exits(0, &["tuned: "]);
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    let tuned = |cell: &&Value| cell["model"]["id"].as_str().is_some_and(|id| id.ends_with("-ort-f32-tuned"));
+    let cells = document["cells"].as_array().unwrap();
+    assert_eq!(cells.iter().find(tuned).unwrap()["status"], "measured");
+    let refused = |set: &str, part: &str| planish(["bench", text(&model), "--set", set]).exits(2, &[part]);
+    refused("tune=1s", "--set tune is for --compare");
+    refused("tune=0", "expected a number of seconds or minutes from 1s to 1440m");
+}
