@@ -9,7 +9,7 @@ use crate::bind::bind_types;
 use crate::error::Failure;
 use crate::limits::{Limits, Loops, Memory};
 use crate::ops::{Context, apply};
-use crate::{EvalError, Reader, Tensor, bind};
+use crate::{Communicator, EvalError, Reader, Tensor, bind};
 
 /// The outputs of a graph under their names, in order, from its inputs under the names of their
 /// values.
@@ -39,6 +39,8 @@ pub fn evaluate_with(
 pub struct Interpreter<'a> {
     /// Reads what operators of ONNX contain in its encoding; without one, these are not computed.
     pub reader: Option<&'a dyn Reader>,
+    /// The ranks that collectives exchange tensors with; without them, these are not computed.
+    pub communicator: Option<&'a dyn Communicator>,
     /// Where a run ends.
     pub limits: Limits,
 }
@@ -69,6 +71,7 @@ impl Interpreter<'_> {
         let loops = Loops::new(self.limits);
         let context = Context {
             reader: self.reader,
+            communicator: self.communicator,
             memory: Memory::new(self.limits.memory),
             loops: &loops,
             is_read_again: false,

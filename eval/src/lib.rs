@@ -1,8 +1,8 @@
 //! The reference interpreter: the oracle of tests, of constant folding and of verification.
 //!
 //! [`evaluate`] runs a graph, [`evaluate_with`] shows every value to a caller, [`evaluate_op`]
-//! applies one operator. An [`Interpreter`] runs graphs with what a caller sets: [`Limits`], and a
-//! [`Reader`] of what operators of ONNX contain in its encoding. The operators' docs in `planish_ir::ops` are the specification; what they
+//! applies one operator. An [`Interpreter`] runs graphs with what a caller sets: [`Limits`], a [`Reader`] of what operators of
+//! ONNX contain in its encoding, and a [`Communicator`] that collectives exchange tensors by. The operators' docs in `planish_ir::ops` are the specification; what they
 //! leave open is said here:
 //!
 //! - **Floats** compute in `f64`, with transcendental functions from `libm`, and are rounded to
@@ -45,6 +45,7 @@ mod interpreter;
 mod limits;
 mod ops;
 mod product;
+mod ranks;
 mod reader;
 mod streamed;
 mod strided;
@@ -54,7 +55,7 @@ pub use bind::{bind, bind_types};
 pub use error::EvalError;
 pub use interpreter::{Interpreter, evaluate, evaluate_with};
 pub use limits::Limits;
-pub use ops::{Codes, evaluate_op};
+pub use ops::{Codes, Communicator, evaluate_op};
 pub use reader::Reader;
 pub use streamed::weight_times_vector;
 pub use tensor::{Data, Tensor};

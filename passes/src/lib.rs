@@ -20,6 +20,7 @@ pub mod quantize;
 pub mod raise;
 mod rounds;
 mod rules;
+pub mod shard;
 mod target;
 
 pub use calibration::{CalibrationTable, InputStatistics, Range, RangeMethod};

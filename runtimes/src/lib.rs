@@ -41,7 +41,7 @@ pub use api::{
     SessionOptions, Unavailable, check_inputs,
 };
 pub use profile::{NodeRun, ProfiledSession, Profiler, RunProfile};
-pub use reference::{OnnxReader, ReferenceRuntime};
+pub use reference::{OnnxReader, ReferenceRuntime, Shared};
 pub use value::{BestScores, RuntimeValue};
 
 /// Every runtime, the reference first. The libraries are the files or folders of the shared libraries of ONNX Runtime and

@@ -5,6 +5,7 @@
 //! integers that leave their range.
 
 mod attention;
+mod collective;
 mod conv;
 mod elementwise;
 mod experts;
@@ -21,12 +22,13 @@ mod rotary;
 mod states;
 mod unary;
 
+pub use collective::Communicator;
 pub use quantize::Codes;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use planish_ir::ops::{Conv, Types};
+use planish_ir::ops::{AllGather, AllReduce, Conv, Types};
 use planish_ir::{Bindings, Dim, Op, Shape, Type, ValueId};
 
 use crate::error::Failure;
@@ -37,6 +39,8 @@ use crate::{Data, EvalError, Reader, Tensor};
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) reader: Option<&'a dyn Reader>,
+    /// The ranks that collectives exchange tensors with; a run of one program has none.
+    pub(crate) communicator: Option<&'a dyn Communicator>,
     pub(crate) memory: Memory,
     pub(crate) loops: &'a Loops,
     /// Whether the graph is what the reader made of an operator: one that is in it again is not read once more.
@@ -83,7 +87,8 @@ pub fn evaluate_op<'a>(
     bindings: &Bindings,
 ) -> Result<Vec<Tensor>, EvalError> {
     let loops = Loops::new(Limits::default());
-    let context = Context { reader: None, memory: Memory::new(None), loops: &loops, is_read_again: false };
+    let context =
+        Context { reader: None, communicator: None, memory: Memory::new(None), loops: &loops, is_read_again: false };
     apply(op, operand, bindings, context)
 }
 
@@ -107,6 +112,9 @@ fn run<'a>(
         return foreign::run(foreign, operand, context);
     }
     let op = resolve(op, operand, bindings).map_err(Failure::Unsupported)?;
+    if let Op::AllReduce(AllReduce { x, .. }) | Op::AllGather(AllGather { x, .. }) = &*op {
+        return Ok(vec![collective::run(&op, operand(*x), context)?]);
+    }
     let operands: BTreeMap<ValueId, Type> = op.operands().into_iter().map(|v| (v, operand(v).ty().into())).collect();
     let types = op.infer(&Types::new(&|v| &operands[&v]))?;
     let mut memory = context.memory;

@@ -90,7 +90,7 @@ impl Call<'_> {
     fn try_run(&self, limits: Limits) -> Result<Vec<Tensor>, EvalError> {
         let (graph, given) = self.graph();
         let given: Vec<(&str, Tensor)> = given.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
-        let interpreter = Interpreter { reader: Some(&Texts), limits };
+        let interpreter = Interpreter { reader: Some(&Texts), limits, ..Interpreter::default() };
         Ok(interpreter.run(&graph, &given)?.into_iter().map(|(_, t)| t).collect())
     }
 

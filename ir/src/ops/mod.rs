@@ -7,6 +7,7 @@
 mod arith;
 mod attention;
 mod attribute;
+mod collective;
 mod conv;
 mod experts;
 mod foreign;
@@ -25,6 +26,7 @@ mod tensor;
 pub use arith::{Binary, BinaryKind, Cast, CumSum, Reduce, ReduceKind, Select, Unary, UnaryKind};
 pub use attention::{Attention, Rotary};
 pub use attribute::{Attribute, Flag, Real};
+pub use collective::{AllGather, AllReduce};
 pub use conv::Conv;
 pub use experts::Experts;
 pub use foreign::{Foreign, Inner, InnerOperators, Results, Setting, SettingForm, Settings, Text};
@@ -42,8 +44,8 @@ use op::{Rows, operators};
 use payload::{ParseArguments, PrintArguments};
 pub(crate) use payload::{payload_parse, payload_text};
 use row::{
-    ANY, ARITHMETIC, BOOLEANS, COMPARISON, COMPUTED, EXTREME, FLOATS, FUNCTION, FUNCTION_WITHOUT_BF16, INDICES, LAYER,
-    MOVED, NONE, NUMBERS, OF_LAYERS, SIGNED, SMALLEST, SUM, SUMMED_BY_CPU, WIDE, WITHOUT_BF16, all,
+    ANY, ARITHMETIC, BOOLEANS, COLLECTIVE, COMPARISON, COMPUTED, EXTREME, FLOATS, FUNCTION, FUNCTION_WITHOUT_BF16,
+    INDICES, LAYER, MOVED, NONE, NUMBERS, OF_LAYERS, SIGNED, SMALLEST, SUM, SUMMED_BY_CPU, WIDE, WITHOUT_BF16, all,
 };
 
 use crate::DType::{Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
@@ -318,6 +320,14 @@ operators! { $
     /// Rotary position embedding of queries and keys, after what a cache holds.
     RotaryAppend {
         "rotary_append": None, Fused, Half, Any, Own, OF_LAYERS;
+    }
+    /// The sum of the tensors of all ranks.
+    AllReduce {
+        "all_reduce": Some("DistCollective"), Plain, Half, Any, Read, COLLECTIVE;
+    }
+    /// The tensors of all ranks after each other.
+    AllGather {
+        "all_gather": Some("DistCollective"), Plain, Half, Operand, Each(0), COLLECTIVE;
     }
     /// An operator of ONNX that none of these is.
     Foreign {

@@ -137,6 +137,9 @@ pub(super) const NONE: ElementTypes =
 /// Of the operators that only runtimes of this project execute.
 pub(super) const OF_LAYERS: ElementTypes = ElementTypes { native: COMPUTED, ..NONE };
 
+/// Of collectives, which TensorRT has an operator for, and no standard.
+pub(super) const COLLECTIVE: ElementTypes = ElementTypes { standard: COMPUTED, ..NONE };
+
 /// The same for all targets.
 pub(super) const fn all(types: &'static [DType]) -> ElementTypes {
     ElementTypes { standard: types, ort: types, ort_cuda: types, native: types, ..NONE }

@@ -17,6 +17,7 @@ mod pad;
 mod read;
 mod rows;
 mod search;
+mod slice;
 mod small;
 mod text;
 mod unpack;

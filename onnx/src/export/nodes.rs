@@ -198,6 +198,8 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
             let (inputs, attributes) = attention(e, p)?;
             form(inputs, attributes)
         }
+        Op::AllReduce(p) => form(vec![name(e, p.x)], collective("all_reduce", "sum", p.ranks)),
+        Op::AllGather(p) => form(vec![name(e, p.x)], collective("all_gather", "none", p.ranks)),
         Op::Rotary(_)
         | Op::CausalConv(_)
         | Op::LinearAttention(_)
@@ -212,6 +214,18 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
         | Op::RotaryAppend(_)
         | Op::Foreign(_) => return not_legal("other operators"),
     })
+}
+
+/// The attributes of TensorRT's node for collectives of all ranks.
+fn collective(operation: &'static str, reduction: &'static str, ranks: usize) -> Vec<AttributeProto> {
+    vec![
+        string("collective_operation", operation),
+        string("reduce_op", reduction),
+        int("nb_rank", size(ranks)),
+        // No groups: all ranks take part.
+        int("group_size", 0),
+        int("root", -1),
+    ]
 }
 
 /// Attention as ai.onnx has it since opset 23: with what is left out as an addend.

@@ -96,7 +96,9 @@ fn depends_on_weights_alone(graph: &Graph, node: &Node) -> bool {
 
 /// Whether a node depends on weights alone, is not a transform of them, and is within the budget.
 fn is_evaluated(graph: &Graph, node: &Node) -> bool {
-    if !depends_on_weights_alone(graph, node) {
+    // Other ranks may have other weights.
+    let is_collective = matches!(node.op, Op::AllReduce(_) | Op::AllGather(_));
+    if is_collective || !depends_on_weights_alone(graph, node) {
         return false;
     }
     let operands = node.op.operands();

@@ -14,7 +14,7 @@ pub(crate) struct Head {
     /// The layer.
     pub(crate) linear: Linear,
     /// What it gives.
-    pub(super) scores: ValueId,
+    pub(crate) scores: ValueId,
     /// What is computed from that element by element up to the output: the results in this order.
     pub(super) after: Vec<ValueId>,
     /// The number of tokens.

@@ -1,6 +1,7 @@
 //! The reference: the interpreter of the crate `eval`. It is slow, and it defines the right results.
 
 mod profile;
+mod ranks;
 mod reader;
 
 use std::path::Path;
@@ -16,6 +17,7 @@ use crate::{
     Session, SessionOptions, Unavailable,
 };
 
+pub use ranks::Shared;
 pub use reader::OnnxReader;
 
 const NAME: &str = "reference";
@@ -135,7 +137,7 @@ impl ReferenceSession {
         inputs: &[(&str, Tensor)],
         watch: &mut (dyn FnMut(ValueId) + Send),
     ) -> Result<Vec<(String, Tensor)>, RuntimeError> {
-        let interpreter = Interpreter { reader: Some(&self.reader), limits: self.limits };
+        let interpreter = Interpreter { reader: Some(&self.reader), limits: self.limits, ..Interpreter::default() };
         let mut evaluate = || interpreter.run_with(&self.graph, inputs, &mut |value, _| watch(value));
         let result = match &self.pool {
             Some(pool) => pool.install(evaluate),

@@ -3,6 +3,7 @@
 //! A rule emits what a node means and answers `true`, or answers `false` where the IR has no form for
 //! it; the node then passes through. An error is a reason why it has none.
 
+mod collective;
 mod contrib;
 mod control;
 mod conv;
@@ -221,6 +222,7 @@ fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
             conv::rule,
             order::rule,
             states::rule,
+            collective::rule,
             control::rule,
         ],
         Operands::Text => &[elementwise::same, shape::rule, movement::rule, control::rule],

@@ -9,14 +9,15 @@ use planish_ir::{DType, Graph, Node, Op, Type, ValueId};
 use super::Signature;
 use super::tables::{missing, of_any_opset};
 use crate::legalize::substitute::is_zero;
-use operators::{CONSTANTS, GROUPS, HELD, QUANTIZED, SCANNED, subject};
+use operators::{COLLECTIVES, CONSTANTS, GROUPS, HELD, QUANTIZED, SCANNED, subject};
 
 /// Why TensorRT takes no operator of a signature. Its parser reads every opset in the same way.
 pub(crate) fn tensorrt(signature: &Signature, _: u32) -> Option<String> {
     let row = signature.row;
     // The Scan that the export writes; those of others pass through.
     let scanned = (row.mnemonic == "linear_attention").then_some(SCANNED);
-    let kernels = scanned.or_else(|| row.onnx.and_then(types)).unwrap_or_default();
+    let exchanged = matches!(row.mnemonic, "all_reduce" | "all_gather").then_some(COLLECTIVES);
+    let kernels = scanned.or(exchanged).or_else(|| row.onnx.and_then(types)).unwrap_or_default();
     of_any_opset(signature).or_else(|| {
         missing(signature, kernels, |operand| match operand {
             RESULT => row.own_types(RESULT).map(|_| kernels),

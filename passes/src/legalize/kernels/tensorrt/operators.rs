@@ -27,6 +27,9 @@ pub(super) const QUANTIZED: &[DType] = &[I8, F8E4M3FN, I4, F4E2M1];
 /// The element types of the operators in the Scan of linear attention.
 pub(super) const SCANNED: &[DType] = FLOATS;
 
+/// The element types of collectives, which TensorRT alone has as nodes of ONNX.
+pub(super) const COLLECTIVES: &[DType] = FLOATS;
+
 /// What TensorRT takes. A test compares it with fixtures/trt/parser.csv.
 pub(super) const GROUPS: &[Group] = &[
     Group {
