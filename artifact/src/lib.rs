@@ -15,6 +15,7 @@ pub mod layout;
 pub mod manifest;
 pub mod package;
 pub mod precision;
+pub mod ranks;
 pub mod recipe;
 mod roles;
 mod run;
@@ -110,6 +111,9 @@ impl Artifact {
     /// When there is none.
     pub fn part(&self, name: &str) -> Result<&PartManifest> {
         self.manifest.parts.iter().find(|part| part.name == name).ok_or_else(|| {
+            if let Some(rank) = self.ranks(name).first() {
+                return Self::refuse_rank(rank).err().unwrap_or_else(|| anyhow!("{name} is cut for ranks"));
+            }
             let names: Vec<&str> = self.manifest.parts.iter().map(|part| part.name.as_str()).collect();
             let folder = self.folder.display();
             anyhow!("{folder} has no {name}, only {}; compile the model again", names.join(", "))
@@ -207,6 +211,7 @@ impl Artifact {
         runtime: &dyn Runtime,
         options: SessionOptions,
     ) -> Result<Box<dyn Session>> {
+        Self::refuse_rank(part)?;
         let (format, file) = self.file_for(part, runtime)?;
         let interface = part.interface();
         let mut session = runtime.load(Model::file(format, &file).with(&interface), options)?;

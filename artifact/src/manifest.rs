@@ -21,6 +21,7 @@ use crate::engine::EngineManifest;
 use crate::evaluation::Evaluation;
 use crate::package::RuntimePackage;
 use crate::precision::PrecisionName;
+use crate::ranks::{RankManifest, TensorParallel};
 use crate::tuning::Tuning;
 use crate::value::ValueInfo;
 use crate::variants::{VariantManifest, VariantName};
@@ -110,6 +111,9 @@ pub struct Manifest {
     /// there is none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub merged: Option<String>,
+    /// How it is cut for ranks that run at the same time; absent where it is whole.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tensor_parallel: Option<TensorParallel>,
     /// The id that pads short sequences, where the configuration has one.
     pub pad_token_id: Option<i64>,
     /// The longest sequence, in tokens; absent where the model takes none or has no limit.
@@ -141,6 +145,9 @@ pub struct Manifest {
 pub struct PartManifest {
     /// Its name, e.g. `model` or `decoder_with_past_model`.
     pub name: String,
+    /// Which rank it is of; absent where the model is whole.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rank: Option<RankManifest>,
     /// The names of its files: the one that a runtime loads, then those that it points to.
     #[serde(default)]
     pub files: Vec<String>,

@@ -9,7 +9,9 @@ pub mod interface;
 mod merge;
 pub mod proto;
 
-pub use export::{ExportError, ExportOptions, Exported, INLINE_BYTES, NoForm, Placement, export, oldest_opset};
+pub use export::{
+    ExportError, ExportOptions, Exported, INLINE_BYTES, NoForm, Placement, export, is_view, oldest_opset,
+};
 pub use import::{
     ImportError, ImportOptions, Imported, KnownOperand, PartError, PlaceError, Places, WeightFile, import, import_with,
     node_results, read_body, read_operator, weights_outside,

@@ -45,9 +45,6 @@ pub(super) struct Arguments {
     /// The model of the hub that it was.
     #[arg(skip)]
     hub: Option<HubSource>,
-    /// The branch, tag or commit of a name of the hub [default: main]
-    #[arg(long, value_name = "REV")]
-    revision: Option<String>,
     /// The folder to write [default: NAME-TARGET-PRECISION in the current folder]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -65,6 +62,9 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
     opset: Option<u32>,
+    /// Cut the model for N GPUs that run at the same time and exchange sums: a graph for each, target trt or onnx
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=1024))]
+    tensor_parallel: Option<u16>,
     /// Whether weights are copied into the artifact, or linked: the checkpoint's files, on the same filesystem, which ONNX
     /// Runtime loads and the Python package onnx does not
     #[arg(long, default_value = "copy", value_name = "HOW")]
@@ -153,10 +153,13 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     {
         return Err(Usage(format!("there is no pass `{pass}`; `planish passes` lists them")).into());
     }
-    let located = hub::located(&arguments.model, arguments.revision.as_deref())?;
+    if let Some(option) = arguments.beside_ranks(&asked).filter(|_| arguments.tensor_parallel.is_some()) {
+        return Err(Usage(format!("--tensor-parallel does not go with {option}; leave one out")).into());
+    }
+    let located = hub::located(&arguments.model)?;
     (arguments.model, arguments.hub) = (located.path, located.hub);
     for (folder, _) in &mut arguments.adapter {
-        *folder = hub::located(folder, None)?.path;
+        *folder = hub::located(folder)?.path;
     }
     if let Some(threads) = arguments.threads {
         rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global()?;
@@ -312,6 +315,7 @@ fn request(
         card: !arguments.no_card,
         adapters: arguments.adapter.clone(),
         opset: arguments.opset,
+        tensor_parallel: arguments.tensor_parallel.map(usize::from),
         placement: match arguments.weights {
             Weights::Copy => Placement::Copy,
             Weights::Link => Placement::Link,
@@ -366,6 +370,16 @@ impl RequestObserver for Preparing {
 }
 
 impl Arguments {
+    /// The first given option that runs the artifact in other ways than all ranks at once do, or makes several.
+    fn beside_ranks(&self, asked: &Asked) -> Option<&'static str> {
+        let options = [
+            (!self.variants.is_empty(), "--variants"),
+            (asked.evaluate.is_some(), "--evaluate"),
+            (asked.max_loss.is_some(), "--max-loss"),
+        ];
+        options.into_iter().find_map(|(given, option)| given.then_some(option))
+    }
+
     /// The first given option that is of no use where nothing is written.
     fn beside_stop(&self, asked: &Asked) -> Option<&'static str> {
         let options = [

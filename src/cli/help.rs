@@ -30,6 +30,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("recipe", "A file with rarer choices, a planish.json, or KEY=VALUE"),
             ("package", "The library that loads it, such as genai or sentence-transformers"),
             ("variants", "fp32, fp16, q8, q4, q4f16: several forms for transformers-js"),
+            ("tensor_parallel", "Cut the model for N GPUs: a graph for each, target trt or onnx"),
             ("weights", "copy the weights, or link the checkpoint's files [default: copy]"),
             ("verify", "Compare the artifact with its source before it is written"),
             ("evaluate", "Evaluate the artifact on this data"),

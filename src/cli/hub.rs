@@ -12,12 +12,12 @@ use planish_artifact::draft::Draft;
 use planish_artifact::manifest::HubSource;
 use planish_artifact::units::bytes_text;
 use planish_compiler::source::{SourceModel, WrittenCompanions};
-use planish_hub::{Hub, HubName, RangedFile, RemoteModel, Settings, Store, StoreAddress, without_secrets};
+use planish_hub::{Hub, HubName, RangedFile, RemoteModel, Settings, Store, StoreAddress};
 use planish_models::{Checkpoint, RemoteFile, RemoteFiles, candidates, wanted, wanted_with};
 use planish_runtimes::cache_folder;
 
 use super::downloads::Progress;
-use super::{Usage, note};
+use super::note;
 
 /// The ending of weights that are read by ranges.
 const WEIGHTS: &str = ".safetensors";
@@ -40,17 +40,13 @@ impl Located {
 }
 
 /// Where a model is: what is there under the path, or else the files of the model of that name on the hub or at that address, downloaded
-/// if the cache does not have them. What is none of these is left to whoever opens it. A revision may stand apart from a name of the hub.
+/// if the cache does not have them. What is none of these is left to whoever opens it.
 ///
 /// # Errors
-/// When a revision is given for something else, and when the model cannot be had.
-pub(super) fn located(path: &Path, revision: Option<&str>) -> Result<Located> {
+/// When the model cannot be had.
+pub(super) fn located(path: &Path) -> Result<Located> {
     let name = path.to_str().and_then(HubName::parse);
     if path.exists() {
-        if revision.is_some() {
-            let why = format!("--revision is for names of the hub, and {} is here; leave it out", path.display());
-            return Err(Usage(why).into());
-        }
         if let Some(name) = name
             && Settings::from_env().and_then(Hub::new).is_ok_and(|hub| hub.has_cached(&name))
         {
@@ -58,20 +54,10 @@ pub(super) fn located(path: &Path, revision: Option<&str>) -> Result<Located> {
         }
         return Ok(Located::here(path));
     }
-    let place = match (name, revision) {
-        (Some(name), None) => Place::Hub(name),
-        (Some(name), Some(revision)) => Place::Hub(with_revision(&name, revision)?),
-        (None, Some(_)) => {
-            let path = without_secrets(&path.display().to_string());
-            let why = format!("--revision is for names of the hub such as OWNER/NAME, and {path} is none");
-            return Err(Usage(why).into());
-        }
-        (None, None) => match Place::of(path)? {
-            Some(place) => place,
-            None => return Ok(Located::here(path)),
-        },
-    };
-    place.visit(path, download)
+    match Place::of(path)? {
+        Some(place) => place.visit(path, download),
+        None => Ok(Located::here(path)),
+    }
 }
 
 /// The same for several models.
@@ -80,20 +66,9 @@ pub(super) fn located(path: &Path, revision: Option<&str>) -> Result<Located> {
 /// As of [`located`].
 pub(super) fn all_located<'a>(paths: impl Iterator<Item = &'a mut PathBuf>) -> Result<()> {
     for path in paths {
-        *path = located(path, None)?.path;
+        *path = located(path)?.path;
     }
     Ok(())
-}
-
-fn with_revision(name: &HubName, revision: &str) -> Result<HubName, Usage> {
-    if name.revision.is_some() {
-        return Err(Usage(format!(
-            "the name has a revision after @, and --revision {revision} is another; leave one out"
-        )));
-    }
-    let file = name.file.as_ref().map(|file| format!("/{file}")).unwrap_or_default();
-    let whole = format!("{}{file}@{revision}", name.repository);
-    HubName::parse(&whole).ok_or_else(|| Usage(format!("--revision {revision} is no branch, tag or commit")))
 }
 
 /// Where a model is that is not here.

@@ -176,7 +176,7 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
         arguments.afar = hub::afar(&arguments.model)?.map(Box::new);
     }
     if arguments.afar.is_none() {
-        arguments.model = hub::located(&arguments.model, None)?.path;
+        arguments.model = hub::located(&arguments.model)?.path;
     }
     let graphs = !arguments.show.is_empty()
         || arguments.raised

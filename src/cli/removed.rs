@@ -39,6 +39,7 @@ const REMOVED: &[Removed] = &[
                 "--quantize-attention",
                 "is gone, because probabilities below 1/254 became 0; attention computes in floating point",
             ),
+            ("--revision", "is part of the name: OWNER/NAME@REV"),
             ("--requantize", "is now --recipe requantize=true"),
             ("--explain-quantization", "is now --explain quantization"),
             ("--quantization-plan", "is gone, because planish.json has the plan, which --recipe plan=FILE takes"),

@@ -145,8 +145,6 @@ fn a_folder_here_comes_before_a_name() {
     inspect(&[]).exits(0, &[]);
     fs::rename(folder.path().join("away"), folder.path().join("owner")).unwrap();
     inspect(&[]).exits(0, &["note: owner/name here was taken, not the model of this name in the cache of the hub"]);
-    run(&server, folder.path(), &["compile", "owner/name", "--revision", "main"])
-        .exits(2, &["--revision is for names of the hub, and owner/name is here; leave it out"]);
 }
 
 #[test]
@@ -175,11 +173,8 @@ fn what_cannot_be_had_says_what_to_type() {
     let compile = |arguments: &[&str]| run(&server, folder.path(), &[&["compile"], arguments].concat());
     compile(&["owner/other"])
         .exits(1, &["there is no file or folder owner/other here", "has no model owner/other", "or set HF_TOKEN"]);
-    compile(&["owner/name", "--revision", "v9"]).exits(1, &["owner/name has no revision v9"]);
-    compile(&["owner/name@main", "--revision", "v9"]).exits(2, &["the name has a revision after @"]);
-    compile(&["owner/name", "--revision", "../x"]).exits(2, &["--revision ../x is no branch, tag or commit"]);
-    compile(&["gpt2", "--revision", "main"])
-        .exits(2, &["--revision is for names of the hub such as OWNER/NAME, and gpt2 is none"]);
+    compile(&["owner/name@v9"]).exits(1, &["owner/name has no revision v9"]);
+    compile(&["owner/name", "--revision", "v9"]).exits(2, &["--revision is part of the name: OWNER/NAME@REV"]);
     compile(&["owner/name"]).exits(1, &["owner/name: ", "add one of its graphs to the name: onnx/model.onnx"]);
     compile(&["owner/name/none.gguf"]).exits(1, &["there is no file none.gguf; there are onnx/model.onnx"]);
     let gated = [Fault::Status { path: "/api/", times: 9, status: 403, headers: "X-Error-Code: GatedRepo\r\n" }];

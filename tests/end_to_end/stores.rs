@@ -160,8 +160,6 @@ fn what_cannot_be_had_says_what_to_type() {
         FOLDER,
         &["cannot reach 127.0.0.1:1: ", "check AWS_ENDPOINT_URL where it is set, or copy the folder"],
     );
-    run(&server, folder.path(), &["compile", FOLDER, "--revision", "main"])
-        .exits(2, &["--revision is for names of the hub such as OWNER/NAME, and s3://bucket/models/tiny is none"]);
     assert!(!names(folder.path()).contains(&"tiny-ort".to_owned()), "no artifact is left");
 }
 

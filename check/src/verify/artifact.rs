@@ -57,7 +57,9 @@ pub fn verify_artifact(
     note: &mut dyn FnMut(&str),
 ) -> Result<Verified> {
     let runtime = runtime(artifact, &options.settings, note);
-    runtime.check()?;
+    if artifact.manifest.tensor_parallel.is_none() {
+        runtime.check()?;
+    }
     let found = source::find(named, artifact)?;
     let loaded = found.load(artifact)?;
     let report = report(artifact, &found.model, &loaded, runtime.as_ref(), options, note)?;
@@ -87,6 +89,9 @@ fn report(
     options: &VerifyOptions,
     note: &mut dyn FnMut(&str),
 ) -> Result<Report> {
+    // All ranks run on the reference interpreter, which is where they exchange tensors without devices.
+    let runtime: &dyn Runtime =
+        if artifact.manifest.tensor_parallel.is_some() { &Interpreter::default() } else { runtime };
     let mut verification = Verification { artifact, model, source, options, note };
     let mut report = verification.on(runtime)?;
     if !artifact.computes_in_half() || runtime.arithmetic(artifact.computes()) != Arithmetic::Wider {
@@ -131,9 +136,12 @@ impl Verification<'_> {
     }
 
     fn pair(&mut self, part: &Part, merged: Option<&Merged>, runtime: &dyn Runtime) -> Result<Pair> {
-        let described = self.artifact.part(part.name)?;
+        let described = self.artifact.first_rank(part.name)?;
         let options = SessionOptions { threads: self.options.threads };
-        let candidate = self.artifact.load(described, runtime, options)?;
+        let candidate = match described.rank {
+            Some(_) => self.artifact.load_ranks(part.name, options)?,
+            None => self.artifact.load(described, runtime, options)?,
+        };
         let candidate = if self.options.replay { Box::new(AsBound(candidate)) } else { candidate };
         note_elsewhere(candidate.as_ref(), self.note);
         let mut specs = input_specs(candidate.inputs(), described, self.artifact.manifest.pad_token_id)?;

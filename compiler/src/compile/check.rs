@@ -272,7 +272,8 @@ pub(super) fn artifact(
     if options.passes.padding.logits == Logits::Padded && !scores {
         bail!("{} has no logits that could be padded; leave out --recipe logits", model.name());
     }
-    let is_padded = |part: &LoweredPart| part.vocabulary.is_some() || model.padded_vocabulary(part.name).is_some();
+    let is_padded =
+        |part: &LoweredPart| part.vocabulary.is_some() || model.padded_vocabulary(source.parts[part.of].name).is_some();
     if options.recipe.as_ref().is_some_and(Recipe::pads) && !parts.iter().any(is_padded) {
         observer.warning("nothing was padded, because planish found no input of token ids and no LM head");
     }
@@ -293,8 +294,10 @@ pub(super) fn artifact(
         bail!("{} gives no `logits` [batch, tokens, vocabulary]; leave out --recipe logits", model.name());
     }
     let weights = || parts.iter().flat_map(|part| part.graph.weights()).map(|(_, _, weight)| weight);
-    if options.placement == Placement::Link
-        && let Some(warning) = links::warning(weights(), |weight| options.backend.emitter.copies(weight))
+    let is_view = |weight: &Weight| options.placement == Placement::LinkViews && planish_onnx::is_view(weight);
+    let is_copied = |weight: &Weight| options.backend.emitter.copies(weight) && !is_view(weight);
+    if options.placement != Placement::Copy
+        && let Some(warning) = links::warning(weights(), is_copied)
     {
         if options.strict {
             bail!("{warning}; leave out --weights link, or --debug strict");

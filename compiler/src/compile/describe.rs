@@ -105,8 +105,14 @@ pub(super) fn part(part: &Part, lowered: &LoweredPart, emitted: &Emitted) -> Par
         passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
         vocabulary: lowered.vocabulary.clone(),
         last_logits: lowered.has_last_logits(),
-        ..interface(part, &lowered.graph)
+        ..rank_interface(part, lowered)
     }
+}
+
+/// What a part takes and gives, or a rank of it.
+pub(super) fn rank_interface(part: &Part, lowered: &LoweredPart) -> PartManifest {
+    let rank = lowered.rank.as_ref().map(|rank| rank.described.clone());
+    PartManifest { name: lowered.name.clone(), rank, ..interface(part, &lowered.graph) }
 }
 
 /// What a part takes and gives by a graph of it.
@@ -122,6 +128,7 @@ pub fn interface(part: &Part, graph: &Graph) -> PartManifest {
     };
     PartManifest {
         name: part.name.to_owned(),
+        rank: None,
         files: Vec::new(),
         inputs: graph.inputs().iter().map(input).collect(),
         outputs: graph.outputs().iter().map(output).collect(),

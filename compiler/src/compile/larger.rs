@@ -22,7 +22,7 @@ struct Stored<'a> {
     /// The type and the bytes that it has in the source.
     source: Option<(DType, u64)>,
     /// The parts, and the type and the bytes of each weight.
-    places: Vec<(&'static str, DType, u64)>,
+    places: Vec<(&'a str, DType, u64)>,
 }
 
 /// An artifact that is larger than its source.
@@ -48,7 +48,7 @@ pub(super) fn larger(model: &SourceModel, parts: &[LoweredPart], emitted: &[Emit
             if stored.places.is_empty() {
                 (stored.name, stored.source) = (&value.name, Some((tensor.dtype(), tensor.bytes())));
             }
-            stored.places.push((part.name, weight.dtype(), weight.bytes()));
+            stored.places.push((&part.name, weight.dtype(), weight.bytes()));
         }
     }
     let mut reasons: Vec<(u64, String)> = Vec::new();

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use planish_artifact::coverage::Coverage;
 use planish_artifact::manifest::PaddedVocabulary;
+use planish_artifact::ranks::RankManifest;
 use planish_ir::{Dim, Graph, Output, OutputRole};
 use planish_models::Loaded;
 use planish_passes::legalize::LOWER_EXPERTS;
 use planish_passes::quantize::{Quantization, WeightQuantization};
 use planish_passes::raise::Explanation;
+use planish_passes::shard::Plan;
 use planish_passes::{LAST_LOGITS, Stage, precision};
 
 use super::check;
@@ -22,10 +24,22 @@ pub struct Lowered {
     pub parts: Vec<LoweredPart>,
 }
 
+/// One of the ranks of a part.
+pub struct LoweredRank {
+    /// What the manifest says of it.
+    pub described: RankManifest,
+    /// How the part is cut, before precision and padding.
+    pub plan: Plan,
+}
+
 /// A part of a model after passes.
 pub struct LoweredPart {
     /// The name of its file, without `.onnx`.
-    pub name: &'static str,
+    pub name: String,
+    /// Which part of the source it is.
+    pub of: usize,
+    /// Which rank of that part it is, if the model is cut for ranks.
+    pub rank: Option<LoweredRank>,
     /// The graph after the passes.
     pub graph: Graph,
     /// The passes that ran, in order.

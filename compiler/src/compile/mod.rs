@@ -10,6 +10,7 @@ mod larger;
 mod links;
 mod lowered;
 mod options;
+mod ranks;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ pub use check::output as check_output;
 pub use compiled::Compiled;
 pub use describe::{computed_precision, interface, parameters, value_info};
 pub use finite::first_not_finite;
-pub use lowered::{Lowered, LoweredPart};
+pub use lowered::{Lowered, LoweredPart, LoweredRank};
 pub use options::CompileOptions;
 
 /// Receives events while a model is compiled.
@@ -115,7 +116,8 @@ pub fn lower(
     });
     // A decoder reads vectors of tokens and of images.
     let sees = source.parts.iter().any(|part| part.graph.interface.role == PartRole::Embedder);
-    let one = |part: &planish_models::Part| {
+    let one = |(of, rank): (usize, Option<usize>)| {
+        let part = &source.parts[of];
         let pipeline = |passes: Options| {
             let mut pipeline = Pipeline::new(passes);
             pipeline.stop_after = stop_after;
@@ -131,6 +133,10 @@ pub fn lower(
         let mut stages = Vec::new();
         let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
         pipeline(passes.clone()).raise(&mut graph, &mut stages, &mut after)?;
+        let rank = match options.tensor_parallel.zip(rank) {
+            Some(cut) => Some(ranks::shard(&mut graph, part.name, cut, &passes)?),
+            None => None,
+        };
         let not_finite = finite::kept(&graph, options, observer)?;
         let released = if options.requantize { release_codes(&mut graph)? } else { 0 };
         let quantization = match &options.quantize {
@@ -185,7 +191,9 @@ pub fn lower(
             }
         }
         Ok(LoweredPart {
-            name: part.name,
+            name: rank.as_ref().map_or_else(|| part.name.to_owned(), |rank| rank.described.name(rank.plan.ranks)),
+            of,
+            rank,
             graph,
             stages,
             raised,
@@ -199,8 +207,9 @@ pub fn lower(
             vocabulary,
         })
     };
-    let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>();
+    let parts = ranks::places(source.parts.len(), options.tensor_parallel).map(one).collect::<Result<Vec<_>>>();
     let parts = parts.map_err(|error| finite::named(error, &source))?;
+    ranks::check(&parts)?;
     check::lowered(options, &source, &parts, observer)?;
     Ok(Lowered { source, parts })
 }
@@ -225,8 +234,8 @@ pub fn compile(
         asked.map_or("", ExpertsName::name)
     );
     check::artifact(model, &source, &lowered, options, observer)?;
-    let interfaces = source.parts.iter().zip(&lowered).map(|(part, lowered)| interface(part, &lowered.graph));
-    let interfaces: Vec<PartManifest> = interfaces.collect();
+    let interface = |lowered: &LoweredPart| describe::rank_interface(&source.parts[lowered.of], lowered);
+    let interfaces: Vec<PartManifest> = lowered.iter().map(interface).collect();
     packages::check_parts(options.package, &interfaces, options.backend)?;
     let profiles = match options.backend.engines {
         Some(_) => Some(Profiles::of(&interfaces, source.max_positions, &options.profiles)?),
@@ -248,8 +257,8 @@ pub fn compile(
         pictures::fit(draft.folder(), size, observer)?;
     }
     let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
-    let parts = source.parts.iter().zip(&lowered).zip(&emitted);
-    let parts = parts.map(|((part, lowered), emitted)| {
+    let parts = lowered.iter().zip(&emitted).map(|(lowered, emitted)| {
+        let part = &source.parts[lowered.of];
         let described = describe::part(part, lowered, emitted);
         let vocabulary = described.vocabulary.clone().or_else(|| model.padded_vocabulary(part.name));
         PartManifest { vocabulary, ..described }
@@ -291,6 +300,7 @@ pub fn compile(
         parameters: describe::parameters(&source),
         parts: parts.collect(),
         merged: None,
+        tensor_parallel: ranks::described(&source, &lowered),
         pad_token_id: source.pad_token_id,
         max_sequence_length: source.max_positions,
         recompute_at: source.recompute_at,
@@ -308,13 +318,15 @@ pub fn compile(
         profiles.write(draft.folder())?;
         artifact.manifest.companions.push(PROFILES.to_owned());
     }
-    let layers = |part: &LoweredPart| Some((part.name.to_owned(), part.quantization.clone()?));
-    let weights = |part: &LoweredPart| Some((part.name.to_owned(), part.weight_quantization.clone()?));
+    let layers = |part: &LoweredPart| Some((part.name.clone(), part.quantization.clone()?));
+    let weights = |part: &LoweredPart| Some((part.name.clone(), part.weight_quantization.clone()?));
     let quantizations = Quantizations {
         layers: lowered.iter().filter_map(layers).collect(),
         weights: lowered.iter().filter_map(weights).collect(),
         weight_bits: options.quantize_weights.as_ref().map(|weights| weights.settings.bits),
     };
-    let explanations = lowered.into_iter().filter_map(|part| Some((part.name, part.explanation?))).collect();
+    // Those of all ranks are alike.
+    let explained = lowered.into_iter().filter(|part| part.rank.as_ref().is_none_or(|rank| rank.described.rank == 0));
+    let explanations = explained.filter_map(|part| Some((source.parts[part.of].name, part.explanation?))).collect();
     Ok(Compiled { draft, artifact, source, profiles, quantizations, explanations })
 }

@@ -53,6 +53,8 @@ pub struct CompileOptions {
     /// What ONNX Runtime multiplies weights with that have a scale for each block; where absent, integers with weights that
     /// are quantized here, and what the source says with those of a graph.
     pub block_inputs: Option<BlockInputs>,
+    /// The number of ranks that the model is cut for; absent where it stays whole.
+    pub tensor_parallel: Option<usize>,
     /// What was measured of the activations: it decides what stays in float32, and the scales of quantized inputs; absent
     /// without calibration.
     pub calibration: Option<Calibration>,
@@ -81,6 +83,7 @@ impl CompileOptions {
             recipe: None,
             requantize: false,
             block_inputs: None,
+            tensor_parallel: None,
             calibration: None,
         }
     }

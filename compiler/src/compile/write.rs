@@ -25,7 +25,7 @@ pub(super) fn graphs(
 ) -> Result<(Vec<Emitted>, Vec<File>)> {
     let sources = model.files(task)?;
     let weights = model.weight_files();
-    let linked = options.placement == Placement::Link;
+    let linked = options.placement != Placement::Copy;
     let (emitted, files) = std::thread::scope(|scope| {
         let files = scope.spawn(|| -> Result<Vec<File>> {
             let one = |source: &SourceFile| {
@@ -46,7 +46,7 @@ pub(super) fn graphs(
             progress: &progress,
         };
         let one = |part: &LoweredPart| -> Result<Emitted> {
-            let layout = options.package.layout(&model.name(), parts.len(), part.name).of_variant(options.variant);
+            let layout = options.package.layout(&model.name(), parts.len(), &part.name).of_variant(options.variant);
             let folder = create_folders_within(folder, layout.folder())?;
             let Emitted { files, linked } = options.backend.emitter.emit(&part.graph, layout.stem(), &folder, &how)?;
             Ok(Emitted {

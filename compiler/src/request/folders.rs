@@ -24,7 +24,11 @@ impl Folders {
         let half = resolved.and_then(|of| of.half.as_ref()).map(|precision| precision.half);
         let quantize = resolved.and_then(|of| of.quantize.as_ref());
         let weights = resolved.and_then(|of| of.quantize_weights.as_ref());
-        let folder = |extent| default_folder(source, request.backend, half, quantize, weights, extent, request.package);
+        let ranks = request.tensor_parallel.map(|ranks| format!("-tp{ranks}")).unwrap_or_default();
+        let folder = |extent| {
+            let folder = default_folder(source, request.backend, half, quantize, weights, extent, request.package);
+            PathBuf::from(format!("{}{ranks}", folder.display()))
+        };
         let usual = [Extent::Most, Extent::Part, Extent::Nothing].map(|extent| (extent, folder(extent)));
         Self { named: request.output.clone(), usual }
     }

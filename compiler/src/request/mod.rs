@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use planish_artifact::backend::{BACKENDS, Backend, LOCAL, RuntimeSettings, find};
 use planish_artifact::manifest::HubSource;
 use planish_artifact::package::RuntimePackage;
-use planish_artifact::recipe::{CacheName, Recipe};
+use planish_artifact::recipe::{CacheName, LogitsChoice, Recipe};
 use planish_artifact::split::Split;
 use planish_artifact::variants::VariantName;
 use planish_data::DataOptions;
@@ -46,6 +46,8 @@ pub struct Request {
     pub adapters: Vec<(PathBuf, f64)>,
     /// The ONNX opset; chosen where absent.
     pub opset: Option<u32>,
+    /// The number of ranks that the model is cut for; absent where it stays whole.
+    pub tensor_parallel: Option<usize>,
     /// Where weights go.
     pub placement: Placement,
     /// The library that the artifact is laid out for.
@@ -123,6 +125,7 @@ impl Request {
                 backend.target.name
             ));
         }
+        self.check_ranks()?;
         if self.opset.is_some() && backend.emitter.format() == Format::GRAPH {
             return refuse(format!("--opset is for ONNX files, and target {} has none", backend.target));
         }
@@ -136,6 +139,30 @@ impl Request {
         }
         match self.opset.and_then(|opset| self.package.refuses_opset(opset)) {
             Some(reason) => refuse(reason),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what does not go with a model that is cut for ranks.
+    fn check_ranks(&self) -> Result<(), RequestError> {
+        if self.tensor_parallel.is_none() {
+            return Ok(());
+        }
+        let target = self.backend.target.name;
+        if !matches!(target, "onnx" | "trt") {
+            return refuse(format!(
+                "--tensor-parallel is for targets trt and onnx: target {target} has no collectives between GPUs"
+            ));
+        }
+        let recipe = &self.recipe;
+        let beside = [
+            (self.package != RuntimePackage::Optimum, "--package"),
+            (recipe.codes().is_some(), "--int8 and --fp8"),
+            (self.calibrate.is_some(), "--calibrate"),
+            (recipe.logits.contains(&LogitsChoice::Padded), "logits=padded of the recipe"),
+        ];
+        match beside.into_iter().find(|(given, _)| *given) {
+            Some((_, option)) => refuse(format!("--tensor-parallel does not go with {option}; leave one out")),
             None => Ok(()),
         }
     }

@@ -5,6 +5,7 @@ use planish_artifact::backend::{Backend, lacks, spelled};
 use planish_artifact::recipe::{BiasesName, ExpertsName, ProjectionsName, Recipe, TokenOrderName};
 use planish_ir::DType;
 use planish_models::{PICTURES_OPSET, Preprocessing};
+use planish_onnx::Placement;
 use planish_passes::{CacheForm, ExpertsForm, Options};
 
 use super::{Folders, Request, RequestObserver, refuse};
@@ -73,7 +74,10 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
         card: request.card,
         strict: request.strict,
         passes: Options { fusion: request.fusion, cache, ..Options::new(backend.target, opset) },
-        placement: request.placement,
+        placement: match (request.placement, request.tensor_parallel) {
+            (Placement::Link, Some(_)) => Placement::LinkViews,
+            (placement, _) => placement,
+        },
         package: request.package,
         variant: request.variant,
         explain_fusion: request.explain_fusion,
@@ -81,6 +85,7 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
         force: request.force,
         hub: request.hub.clone(),
         profiles: request.profiles.clone(),
+        tensor_parallel: request.tensor_parallel,
         calibration,
         recipe: Some(recipe.clone()),
         ..CompileOptions::new(backend, opset)
@@ -178,6 +183,9 @@ fn find_runtime(request: &Request, resolved: &Resolved, observer: &dyn RequestOb
         Some(precision) if !backend.target.computes_in_float32 => precision.half.dtype(),
         _ => DType::F32,
     };
+    if request.tensor_parallel.is_some() {
+        return Ok(());
+    }
     if request.runs {
         backend.runtime_for(computes, settings).check()?;
     } else if backend.engines.is_none() && lacks(backend.runtime(settings).as_ref(), computes).is_some() {

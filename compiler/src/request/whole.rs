@@ -59,6 +59,7 @@ impl Request {
             card: true,
             adapters: Vec::new(),
             opset: None,
+            tensor_parallel: None,
             placement: Placement::Copy,
             package: RuntimePackage::default(),
             variant: None,

@@ -149,6 +149,7 @@ impl Entrant {
             parameters: parameters(&loaded),
             parts: parts.collect(),
             merged: None,
+            tensor_parallel: None,
             pad_token_id: None,
             max_sequence_length: loaded.max_positions,
             recompute_at: None,

@@ -48,7 +48,7 @@ pub(super) fn write(
     for initializer in weights {
         let bytes = initializer.weight.bytes();
         let linked = match options.placement {
-            Placement::Link if bytes >= INLINE_BYTES => linkable(initializer.weight),
+            Placement::Link | Placement::LinkViews if bytes >= INLINE_BYTES => linkable(initializer.weight),
             _ => None,
         };
         if initializer.weight.dtype() == DType::String {

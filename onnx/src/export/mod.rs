@@ -10,9 +10,11 @@ mod reshape;
 mod states;
 mod types;
 mod update;
+mod views;
 
 pub use layout::INLINE_BYTES;
 pub use oldest::oldest_opset;
+pub use views::is_view;
 
 use std::collections::HashSet;
 use std::io;
@@ -37,6 +39,9 @@ pub enum Placement {
     Copy,
     /// Nowhere: the weight files are hard-linked into the folder and the model points into them.
     Link,
+    /// As linked, and weights that are views of weight files ([`is_view`]) become nodes on linked ranges: nothing of them is
+    /// read or copied. A runtime computes the nodes when it loads the model, or an engine when it is built.
+    LinkViews,
 }
 
 /// How to write a graph.
@@ -145,6 +150,10 @@ pub fn export(graph: &Graph, name: &str, folder: &Path, options: &ExportOptions<
         return Err(ExportError::NoForm { opset: options.opset, operators });
     }
     emitter.pass_through();
+    let (viewed, leaves) = match options.placement {
+        Placement::LinkViews => emitter.views(graph),
+        Placement::Copy | Placement::Link => Default::default(),
+    };
     let value_info = |name: &str, id: ValueId| types::value_info(name, graph.type_of(id));
     let proto = GraphProto {
         name: graph.name.clone(),
@@ -174,6 +183,12 @@ pub fn export(graph: &Graph, name: &str, folder: &Path, options: &ExportOptions<
             weight,
             origin: &value.origin,
         })
+        .filter(|weight| !viewed.contains(&weight.name))
+        .chain(leaves.iter().map(|leaf| NamedWeight {
+            name: leaf.name.clone(),
+            weight: &leaf.weight,
+            origin: &leaf.origin,
+        }))
         .collect();
     layout::write(&model, proto, &weights, name, folder, options)
 }
