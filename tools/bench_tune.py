@@ -40,6 +40,10 @@ class TimeIsUp(Exception):
     """A model had its time."""
 
 
+class Failed(Exception):
+    """A command failed, which costs the rows of its model."""
+
+
 class Clock:
     """The time that a model has left."""
 
@@ -58,7 +62,7 @@ class Clock:
 
 def checked(done, what):
     if done.returncode != 0:
-        sys.exit(f"{what} failed with {done.returncode}:\n{done.stderr[-4000:]}")
+        raise Failed(f"{what} failed with {done.returncode}: {done.stderr.strip()[-2000:]}")
     return done
 
 
@@ -94,8 +98,7 @@ def exported(args, clock, name, checkpoint):
         command = [args.optimum, "-W", "ignore", "-c", EXPORT, checkpoint.resolve(), out, model["task"], model.get("library", "transformers")]
         done = clock.run(command, env={**os.environ, "HF_HUB_OFFLINE": "1"})
         if done.returncode != 0:
-            print(f"{name}: Optimum exports no graph: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
-            return None
+            raise Failed(f"Optimum exports no graph of {name}: {done.stderr.strip()[-2000:]}")
     return out / "model.onnx"
 
 
@@ -138,10 +141,13 @@ def main():
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--time", default="60s", help="--tune-time of each repeat")
     parser.add_argument("--limit", type=float, default=1800, help="the seconds that a model has in all")
+    parser.add_argument("--shapes", help="the shapes of each model, such as 1x16,8x16, in the place of the usual ones")
     parser.add_argument("--optimum", type=Path, help="the Python of an environment with Optimum")
     parser.add_argument("--peer", type=lambda text: pair(text, "FILE.onnx"), action="append", default=[], metavar="NAME=FILE.onnx")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
+    for model in MODELS.values():
+        model["shapes"] = args.shapes or model["shapes"]
     lines, tables = [], []
     for name, checkpoint in args.models:
         # The searches leave a third of the time to the comparison.
@@ -151,7 +157,9 @@ def main():
             for number in range(args.repeats):
                 records.append(search(args, clock, name, checkpoint, number))
         except TimeIsUp:
-            print(f"{name}: {len(records)} of {args.repeats} repeats in {args.limit * 2 / 3:.0f} s", file=sys.stderr)
+            tables.append(f"{name}: {len(records)} of {args.repeats} repeats in {args.limit * 2 / 3:.0f} s")
+        except Failed as failed:
+            tables.append(f"{name}: {failed}")
         for number, (tuning, _) in enumerate(records):
             low, high = tuning.get("ratio_ci95", [1.0, 1.0])
             lines.append(f"| {name} | {number + 1} | {words(tuning['choices'])} | {tuning['ratio']:.3f} | {low:.3f} to {high:.3f} | {tuning['candidates']} |")
@@ -159,13 +167,18 @@ def main():
             continue
         (most, count), = collections.Counter(words(tuning["choices"]) for tuning, _ in records).most_common(1)
         stable = count >= 0.9 * len(records) or overlap([tuning for tuning, _ in records])
-        tables.append(f"{name}: {count} of {len(records)} repeats chose `{most}`; {'stable' if stable else 'not stable'}")
+        verdict = "stable" if stable else "not stable"
+        if not all(tuning["candidates"] for tuning, _ in records):
+            verdict = "no verdict, because a repeat measured no candidate in its time; give a longer --time"
+        tables.append(f"{name}: {count} of {len(records)} repeats chose `{most}`; {verdict}")
         tuned = next(out for tuning, out in records if words(tuning["choices"]) == most)
         clock.end = end
         try:
             tables.append(compare(args, clock, name, checkpoint, tuned))
         except TimeIsUp:
             tables.append(f"{name}: no time was left for the comparison with peers")
+        except Failed as failed:
+            tables.append(f"{name}: {failed}")
     print("| model | repeat | choice | time, ratio to the default | 95% interval | candidates |\n|---|---:|---|---:|---|---:|")
     print("\n".join(lines) + "\n\n" + "\n".join(tables))
 

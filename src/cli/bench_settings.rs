@@ -178,7 +178,8 @@ mod tests {
     fn each_key_sets_its_own_setting() {
         let text = "time=1.5,interval=2%,iterations=3,warmup=0,seed=9,isolate,operators,transfers,peaks=false,new-tokens=4,uncached,\
                     calibrate=a,b.jsonl,samples=7,field=body,wide";
-        let BenchSettings { options, calibrate, samples, field, wide } = read(text).unwrap();
+        let BenchSettings { options, calibrate, samples, field, wide, tune } = read(text).unwrap();
+        assert_eq!(tune, None);
         assert_eq!((options.time, options.warmup), (Duration::from_millis(1500), Duration::ZERO));
         assert_eq!((options.interval, options.iterations, options.seed), (0.02, 3, 9));
         assert!(

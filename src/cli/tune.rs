@@ -7,9 +7,10 @@ use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
 use planish_artifact::backend::{Backend, RuntimeSettings};
 use planish_artifact::recipe::Recipe;
-use planish_compiler::compile::{Compiled, compile};
+use planish_compiler::compile::{CompileOptions, Compiled, compile};
 use planish_compiler::request::{Prepared, Request};
 use planish_measure::tune::{Former, Model, TuneOptions, Tuned, processor, tune};
+use planish_onnx::Placement;
 
 use super::Usage;
 use super::bench_console::{Console, Preparing};
@@ -127,6 +128,8 @@ impl Former for Forms<'_> {
         if options.passes.opset != self.prepared.options.passes.opset && self.request.opset.is_some() {
             bail!("it needs opset {}, and --opset says another", options.passes.opset);
         }
+        // Weights that the artifact links may be on another filesystem than temporary files.
+        let options = CompileOptions { placement: Placement::Copy, card: false, ..options };
         compile(&self.prepared.source, folder, &options, &self.preparing).context("cannot compile it")
     }
 }

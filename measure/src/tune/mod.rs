@@ -96,6 +96,7 @@ pub fn tune(
         serde_json::to_string(&(
             model.recipe,
             manifest.task.map(|task| task.to_string()),
+            manifest.opset,
             model.backend.target.name,
             model.fusion,
         ))?,

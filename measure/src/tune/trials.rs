@@ -156,7 +156,8 @@ fn outcome(base: &[&Cell], own: &[&Cell]) -> Outcome {
     }
 }
 
-/// Passes on what takes long, ends a race when the time is up, and keeps the lines of its cells to itself.
+/// Passes on what is to be known, ends a race when the time is up, and keeps the lines of its cells to itself. A signal ends the
+/// command, as nothing is written yet.
 struct Racing<'a> {
     observer: &'a mut dyn BenchObserver,
     ends: Instant,
@@ -168,10 +169,6 @@ impl BenchObserver for Racing<'_> {
 
     fn is_ended(&self) -> bool {
         self.observer.is_ended() || Instant::now() >= self.ends
-    }
-
-    fn begin(&mut self) {
-        self.observer.begin();
     }
 
     fn warning(&mut self, text: &str) {
