@@ -49,6 +49,7 @@ QUANTIZATION := .deps/bench-quant
 TENSORRT := .deps/compat-tensorrt
 WEIGHTS := .deps/bench-weights
 RAY := .deps/ray
+SWEEP := .deps/sweep
 HUB := .deps/compat-hub
 STORES := .deps/compat-stores
 AZURITE := .deps/azurite
@@ -416,6 +417,14 @@ bench-speech: deps build $(EXPORTERS)/.installed ## measure transcription next t
 test-ray: deps build $(RAY)/.installed ## run the scripts of docs/scale.md (Ray with two workers; Slurm's without Slurm), and compare with one run
 	$(RAY)/bin/python tests/compat/check_scale.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt
 
+.PHONY: test-sweep
+test-sweep: deps build $(SWEEP)/.installed ## run a sweep of 200 jobs on a local Ray of two nodes, kill one, and compare with one process
+	$(SWEEP)/bin/python tests/compat/check_sweep.py $(PLANISH) fixtures/goldens
+
+.PHONY: test-slurm
+test-slurm: deps build ## run a sweep as an array of a local Slurm of two nodes, and kill one (needs Debian's slurmctld, slurmd and munge, and root)
+	PLANISH_ORT_LIB=$(firstword $(wildcard $(abspath .deps/onnxruntime)/libonnxruntime.so.*)) python3 tests/compat/check_slurm.py $(PLANISH) fixtures/goldens
+
 .PHONY: compat-hub
 compat-hub: deps build $(HUB)/.installed ## hold the cache of models of the hub against Python's huggingface_hub, both ways
 	$(HUB)/bin/python tests/compat/check_hub.py $(PLANISH) $(MINILM)
@@ -440,6 +449,7 @@ $(EXPORTERS)/.installed: tests/compat/requirements-exporters.txt
 $(QUANTIZATION)/.installed: tools/quantization/requirements.txt
 $(WEIGHTS)/.installed: tools/weights/requirements.txt tests/compat/requirements-exporters.txt
 $(RAY)/.installed: tests/compat/requirements-ray.txt
+$(SWEEP)/.installed: tests/compat/requirements-sweep.txt tests/compat/requirements-ray.txt
 $(WHEEL_TOOLS)/.installed: tools/wheel/requirements.txt
 $(HUB)/.installed: tests/compat/requirements-hub.txt
 $(STORES)/.installed: tests/compat/requirements-stores.txt

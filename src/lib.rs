@@ -51,4 +51,4 @@ pub use planish_compiler::{calibrate, compile, engine, packages, quantize, recip
 pub use planish_data as data;
 pub use planish_data::inputs;
 pub use planish_generate as generate;
-pub use planish_measure::{bench, inspect, profile};
+pub use planish_measure::{bench, inspect, profile, sweep};

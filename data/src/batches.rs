@@ -15,6 +15,7 @@ use super::arrays::Arrays;
 use super::checks::{check_masks, check_types};
 use super::media::{Pictures, Read};
 use super::pieces::{Document, Piece};
+use super::shard::Shard;
 use super::texts::{Label, Text, Texts};
 use super::tokens::{Encoded, Tokens};
 use super::written::Writing;
@@ -64,22 +65,6 @@ pub struct Batches<'a> {
     /// How a decoder writes the texts of samples, of which batches have the first ids.
     writing: Option<Writing>,
     coverage: Coverage,
-}
-
-/// One of several equal parts of the batches of a data set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shard {
-    /// Which one, from 0 on.
-    pub index: usize,
-    /// How many there are; not 0.
-    pub count: usize,
-}
-
-impl Shard {
-    /// Whether it has a batch, by the number of the batch.
-    fn has(self, number: usize) -> bool {
-        number % self.count == self.index
-    }
 }
 
 /// Some samples as inputs of a model.

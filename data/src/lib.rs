@@ -15,6 +15,7 @@ mod media;
 mod npy;
 mod pieces;
 pub mod sentence;
+mod shard;
 mod tensors;
 mod texts;
 pub mod tokenizer;
@@ -37,7 +38,6 @@ use planish_models::{Loaded, Task};
 use crate::inputs::Sampling;
 use arrays::Arrays;
 use batches::Reader;
-pub use batches::Shard;
 pub use batches::{Batch, Batches, RowInfo};
 pub use compared::ComparedTexts;
 pub use described::described;
@@ -51,6 +51,7 @@ pub use planish_sounds::{
     BandForm as SoundBandForm, FILES as SOUND_SETTINGS, InGraph as SoundsInGraph, Processor as SoundProcessor,
     is_recording,
 };
+pub use shard::{Shard, ShardError};
 use tensors::TensorFiles;
 pub use tensors::{is_tensors, read_inputs};
 use texts::FIELD;

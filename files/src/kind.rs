@@ -57,6 +57,9 @@ impl Kind {
         limit: 256 * MIB,
         advice: "give a file that `planish bench --json FILE` wrote",
     };
+    /// A plan, a list of jobs or a result of `planish sweep`.
+    pub const SWEEP: Self =
+        Self { what: "a document of a sweep", limit: 256 * MIB, advice: "divide the plan into several" };
     /// Profiles and records of engines.
     pub const ENGINE_RECORD: Self =
         Self { what: "a record of an engine", limit: 64 * MIB, advice: "build the engine again" };

@@ -8,4 +8,5 @@ pub mod bench;
 pub mod inspect;
 mod page;
 pub mod profile;
+pub mod sweep;
 pub mod tune;

@@ -16,6 +16,7 @@ use planish_models::{Pooling, Task};
 use serde::Serialize;
 
 use super::heartbeat::Heartbeat;
+use super::shard::shard;
 use super::terminal::bars;
 use super::{ProcessorArguments, hub, import::ImportArguments, overwrites, print, print_json, short, warn};
 
@@ -75,8 +76,8 @@ pub(super) struct Arguments {
     /// What to measure
     #[arg(long, value_enum, default_value_t = MeasureName::All, value_name = "WHAT")]
     measure: MeasureName,
-    /// Run shard K of N only: every Nth batch, from batch K on
-    #[arg(long, value_name = "K/N", value_parser = shard)]
+    /// Run shard K of N only: every Nth batch, from batch K on. With auto, variables of Slurm, Kubernetes, AWS Batch or MPI say which
+    #[arg(long, value_name = "K/N|auto", value_parser = shard)]
     shard: Option<Shard>,
     /// Write the table of all data from the tables of all shards; nothing is run
     #[arg(long, value_name = "TABLE", num_args = 1.., conflicts_with_all = ["model", "data", "field", "skip_bad",
@@ -135,15 +136,6 @@ impl From<MeasureName> for Measure {
             MeasureName::Inputs => Self::Inputs,
             MeasureName::All => Self::All,
         }
-    }
-}
-
-/// A shard from the text `K/N`.
-fn shard(text: &str) -> Result<Shard, String> {
-    let numbers = text.split_once('/').and_then(|(k, n)| Some((k.parse::<usize>().ok()?, n.parse::<usize>().ok()?)));
-    match numbers {
-        Some((shard, count)) if (1..=count).contains(&shard) => Ok(Shard { index: shard - 1, count }),
-        _ => Err("expected K/N, such as 3/8: a number from 1 to N, and the number of shards N".to_owned()),
     }
 }
 

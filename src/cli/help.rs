@@ -205,6 +205,21 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
     ("bench diff", &[("threshold", "The slowdown above which the exit code is 3"), ("json", "Print JSON")]),
     ("bench report", &[("html", "Write a page of HTML"), ("csv", "Write CSV")]),
     (
+        "sweep",
+        &[
+            ("plan", "The plan, a file of JSON"),
+            ("output", "The folder of the results; jobs that are done there are not run again"),
+            ("processes", "How many jobs run at once [default: 1]"),
+            ("shard", "Run every Nth job, from job K on; auto for the task of an array"),
+            ("job", "Run this job only"),
+            ("failed", "Run jobs again that failed"),
+            ("engine", "Print a program for ray, slurm or kubernetes"),
+            ("tasks", "The tasks of an array"),
+        ],
+    ),
+    ("sweep list", &[("output", "Say what is known of each job there"), ("json", "Print JSON")]),
+    ("sweep merge", &[("tasks", "The tasks of the array that the jobs were dealt out to"), ("json", "Print JSON")]),
+    (
         "profile",
         &[
             ("model", "The folder of an artifact, or an .onnx file"),

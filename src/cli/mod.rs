@@ -46,7 +46,9 @@ mod removed;
 mod run;
 mod runtime_options;
 mod runtimes;
+mod shard;
 mod signals;
+mod sweep;
 pub(crate) mod terminal;
 mod threads;
 mod transcribe;
@@ -82,6 +84,7 @@ use planish_compiler::calibrate::FieldOfTable;
 use planish_compiler::engine::{OptionError, ProfileError};
 use planish_compiler::request::RequestError;
 use planish_measure::profile::Unprofiled;
+use planish_measure::sweep::{PlanError, TryAgain};
 use runtime_options::{LibraryArguments, ProcessorArguments, RuntimeArguments};
 use signals::Interrupted;
 use terminal::{note, print, print_json, warn};
@@ -99,7 +102,7 @@ struct Cli {
 
 const AFTER_HELP: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 verification failed, or \
                           bench diff found a slowdown; 4 the requested \
-                          runtime is not available; 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.\n\
+                          runtime is not available; 75 jobs of `sweep` are not done, try again; 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.\n\
                           A signal leaves the old contents of the output in place. A signal after the new output is \
                           in place has no effect: the command ends with 0. A second signal ends it at once.";
 
@@ -121,6 +124,7 @@ enum Command {
     /// A process of `planish bench --set isolate`
     #[command(name = planish_measure::apart::WORKER, hide = true)]
     BenchWorker,
+    Sweep(sweep::Arguments),
     Profile(profile::Arguments),
     Runtimes(runtimes::Arguments),
     Passes(passes::Arguments),
@@ -196,6 +200,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Transcribe(arguments) => transcribe::run(*arguments),
         Command::Bench(arguments) => bench::run(*arguments),
         Command::BenchWorker => planish_measure::apart::serve(warn),
+        Command::Sweep(arguments) => sweep::run(arguments),
         Command::Profile(arguments) => profile::run(arguments),
         Command::Runtimes(arguments) => runtimes::run(arguments),
         Command::Passes(arguments) => passes::run(arguments),
@@ -215,7 +220,8 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     exit_code(&error)
 }
 
-/// The exit code of an error: 1 failed, 2 a wrong request, 3 verification failed, 4 a runtime is not available, and that of a signal.
+/// The exit code of an error: 1 failed, 2 a wrong request, 3 verification failed, 4 a runtime is not available, 75 try
+/// again, and that of a signal.
 #[must_use]
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     let any = |test: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(test);
@@ -225,10 +231,12 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
         3
     } else if any(|e| e.is::<Unavailable>() || e.is::<NoBuilder>() || is_unavailable(e)) {
         4
+    } else if any(|e| e.is::<TryAgain>()) {
+        TryAgain::CODE
     } else if any(|e| {
         let asked = e.is::<Usage>() || e.is::<RecipeError>() || e.is::<RequestError>() || e.is::<GateError>();
         let fits = e.is::<NoFigure>() || e.is::<ProfileError>() || e.is::<OptionError>() || e.is::<FieldOfTable>();
-        asked || fits || e.is::<Unprofiled>() || e.is::<Unfit>()
+        asked || fits || e.is::<Unprofiled>() || e.is::<Unfit>() || e.is::<PlanError>()
     }) {
         2
     } else {

@@ -107,6 +107,7 @@ mod speech_errors;
 mod states;
 mod stores;
 mod support;
+mod sweep;
 mod toy_backend;
 mod transcribe;
 mod transformers_js;

@@ -45,6 +45,7 @@ use std::time::Duration;
 
 pub(crate) use clock::wait_until_idle;
 pub use planish_artifact::backend::Variant;
+pub(crate) use table::significant;
 
 pub use contest::{Contest, UNEVALUATED};
 pub use contestant::{Contestant, Load};

@@ -175,7 +175,7 @@ pub fn remarks(cells: &[Cell]) -> Vec<String> {
 }
 
 /// Three significant digits, and all digits before the point.
-pub(super) fn significant(value: f64) -> String {
+pub(crate) fn significant(value: f64) -> String {
     let digits = match value {
         v if v >= 100.0 => 0,
         v if v >= 10.0 => 1,
