@@ -105,7 +105,7 @@ impl CollectiveManifest {
 
 impl Artifact {
     /// The graphs of the ranks of a part, in order.
-    fn ranks(&self, part: &str) -> Vec<&PartManifest> {
+    pub(crate) fn ranks(&self, part: &str) -> Vec<&PartManifest> {
         let of_part = |other: &&PartManifest| other.rank.as_ref().is_some_and(|rank| rank.part == part);
         self.manifest.parts.iter().filter(of_part).collect()
     }
