@@ -21,6 +21,7 @@ mod roles;
 mod run;
 mod running;
 pub mod split;
+mod stages;
 mod text;
 pub mod tuning;
 pub mod units;
@@ -44,10 +45,12 @@ use planish_runtimes::{Format, Model, Runtime, Session, SessionOptions};
 use crate::backend::{BACKENDS, Backend, MakeRuntime, RuntimeSettings};
 use crate::layout::base_name;
 use crate::manifest::{File, Manifest, PartManifest};
+use crate::stages::StagedSession;
 use crate::verification::{Tolerances, has_blocks};
 
 pub use run::{RunOptions, named, note_elsewhere, runtime};
 pub use running::Running;
+pub use stages::StageManifest;
 
 /// The name of the manifest in an artifact.
 pub const MANIFEST: &str = "planish.json";
@@ -124,8 +127,17 @@ impl Artifact {
     ///
     /// # Errors
     /// When a file of the part, or weights that it points into, are missing or not as long as they were, and when only an
-    /// engine is left of the part.
+    /// engine is left of the part, or several stages are in its place.
     pub fn file(&self, part: &PartManifest) -> Result<PathBuf> {
+        if let [first, ..] = part.stages.as_slice() {
+            bail!(
+                "{} has {} in {} stages, {} and so on: this takes a model of one file; compile it without --pipeline",
+                self.folder.display(),
+                part.name,
+                part.stages.len(),
+                first.name
+            );
+        }
         if part.is_engine_only() {
             bail!(
                 "{} has the engine of {} and no ONNX file of it; compile the model again with --recipe engine.keep-onnx=true",
@@ -201,10 +213,10 @@ impl Artifact {
         RuntimeSettings { unfused_codes, ..settings.clone() }
     }
 
-    /// Loads a part.
+    /// Loads a part; its stages, where it has some, as one session that runs them in turn.
     ///
     /// # Errors
-    /// As [`Self::file`], and when the runtime does not load it.
+    /// When a file of the part is missing or not as long as it was, and when the runtime does not load it.
     pub fn load(
         &self,
         part: &PartManifest,
@@ -212,6 +224,10 @@ impl Artifact {
         options: SessionOptions,
     ) -> Result<Box<dyn Session>> {
         Self::refuse_rank(part)?;
+        if !part.stages.is_empty() {
+            let stages = part.stages.iter().map(|stage| self.load(&part.of_stage(stage), runtime, options));
+            return Ok(Box::new(StagedSession::new(part, stages.collect::<Result<_>>()?)));
+        }
         let (format, file) = self.file_for(part, runtime)?;
         let interface = part.interface();
         let mut session = runtime.load(Model::file(format, &file).with(&interface), options)?;
@@ -291,7 +307,7 @@ impl Artifact {
     #[must_use]
     pub fn bytes(&self, part: &PartManifest) -> u64 {
         let layout = self.manifest.layout(&part.name);
-        let names = part.files.iter().chain(self.manifest.linked.iter().filter(|name| layout.holds(name)));
+        let names = part.all_files().chain(self.manifest.linked.iter().filter(|name| layout.holds(name)));
         names.filter_map(|name| fs::metadata(self.folder.join(name)).ok()).map(|metadata| metadata.len()).sum()
     }
 }

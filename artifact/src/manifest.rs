@@ -22,6 +22,7 @@ use crate::evaluation::Evaluation;
 use crate::package::RuntimePackage;
 use crate::precision::PrecisionName;
 use crate::ranks::{RankManifest, TensorParallel};
+use crate::stages::StageManifest;
 use crate::tuning::Tuning;
 use crate::value::ValueInfo;
 use crate::variants::{VariantManifest, VariantName};
@@ -151,6 +152,9 @@ pub struct PartManifest {
     /// The names of its files: the one that a runtime loads, then those that it points to.
     #[serde(default)]
     pub files: Vec<String>,
+    /// The stages that it is cut into, in the order in which they run; empty where it is one graph. They have its files then.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub stages: Vec<StageManifest>,
     /// The inputs, in order.
     pub inputs: Vec<Input>,
     /// The outputs, in order.
@@ -340,7 +344,7 @@ impl Manifest {
 
     /// Says which files contain each part, for versions that did not: their names begin with that of the part and an ending.
     fn name_files(&mut self) {
-        for part in self.parts.iter_mut().filter(|part| part.files.is_empty()) {
+        for part in self.parts.iter_mut().filter(|part| part.files.is_empty() && part.stages.is_empty()) {
             let beginning = format!("{}.", part.name);
             let of_part = self.files.iter().filter(|file| file.name.starts_with(&beginning));
             part.files = of_part.map(|file| file.name.clone()).collect();

@@ -38,7 +38,9 @@ impl Artifact {
     ) -> Result<Vec<(String, Tensor)>> {
         let chain = self.chain(options.part.as_deref())?;
         let runtime = runtime(self, &options.settings, note);
-        chain.parts().iter().try_for_each(|part| self.file_for(part, runtime.as_ref()).map(drop))?;
+        for part in chain.parts().iter().filter(|part| part.stages.is_empty()) {
+            self.file_for(part, runtime.as_ref())?;
+        }
         let inputs = self.completed(&chain, inputs, note)?;
         chain.run(inputs, |part, inputs| {
             let part = chain.parts()[part];

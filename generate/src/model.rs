@@ -130,7 +130,7 @@ pub fn load(artifact: &Artifact, runtime: &dyn Runtime, loading: Loading) -> Res
 pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>], search: &Search) -> Result<()> {
     let kind = kind(artifact)?;
     let parts = &artifact.manifest.parts;
-    parts.iter().try_for_each(|part| artifact.file_for(part, runtime).map(drop))?;
+    parts.iter().flat_map(|part| part.pieces()).try_for_each(|part| artifact.file_for(&part, runtime).map(drop))?;
     if matches!(search, Search::Lookup(_)) {
         lookup::check(prompts.len())?;
         if matches!(kind, Kind::EncoderDecoder) {

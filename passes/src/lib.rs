@@ -5,6 +5,7 @@
 mod build;
 pub mod calibration;
 pub mod clean;
+pub mod cut;
 pub mod fold;
 pub mod fuse;
 mod keep;

@@ -76,9 +76,9 @@ pub(super) struct Arguments {
     /// take the first
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     variants: Vec<VariantName>,
-    /// Write no model card (README.md)
-    #[arg(long)]
-    no_card: bool,
+    /// Cut each part into N stages of about the same cost, each an ONNX file; other commands run them in turn
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..))]
+    pipeline: Option<u16>,
     /// Lower every operator to plain arithmetic, as a baseline for comparisons
     #[arg(long)]
     no_fusion: bool,
@@ -312,7 +312,6 @@ fn request(
         recipe,
         backend,
         task: arguments.task,
-        card: !arguments.no_card,
         adapters: arguments.adapter.clone(),
         opset: arguments.opset,
         tensor_parallel: arguments.tensor_parallel.map(usize::from),
@@ -321,6 +320,7 @@ fn request(
             Weights::Link => Placement::Link,
         },
         package: arguments.package,
+        pipeline: arguments.pipeline.map(usize::from),
         variant: None,
         fusion: !arguments.no_fusion,
         strict: arguments.debug.iter().any(|debug| matches!(debug, Debug::Strict)),
@@ -384,6 +384,7 @@ impl Arguments {
     fn beside_stop(&self, asked: &Asked) -> Option<&'static str> {
         let options = [
             (!self.variants.is_empty(), "--variants"),
+            (self.pipeline.is_some(), "--pipeline"),
             (self.output.is_some(), "--output"),
             (matches!(self.weights, Weights::Link), "--weights"),
             (asked.verify, "--verify"),

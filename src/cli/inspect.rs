@@ -9,8 +9,8 @@ use planish_artifact::files;
 use planish_artifact::value::ValueInfo;
 use planish_data::inputs::Sizes;
 use planish_measure::inspect::{
-    Asked, Gpu, IMAGE_SIDE, Inspection, Kernels, Memory, ModelCost, Opened, PageOptions, PartInspection, Picture, dot,
-    engines, html, svg,
+    Asked, Devices, Gpu, IMAGE_SIDE, Inspection, Kernels, Memory, ModelCost, Opened, PageOptions, PartInspection,
+    Picture, dot, engines, html, svg,
 };
 use planish_onnx::ImportOptions;
 use serde::Serialize;
@@ -20,8 +20,8 @@ use super::import::ImportArguments;
 use super::inspect_estimate::EstimateArguments;
 use super::terminal::progress;
 use super::{
-    LibraryArguments, Usage, bytes_text, count_text, hub, inspect_cost, inspect_engine, inspect_kernels, overwrites,
-    print, print_json, terminal,
+    LibraryArguments, Usage, bytes_text, count_text, hub, inspect_cost, inspect_devices, inspect_engine,
+    inspect_kernels, overwrites, print, print_json, terminal,
 };
 
 /// Show the inputs, outputs, weights and operators of a model or an artifact, and draw its graph
@@ -56,6 +56,10 @@ pub(super) struct Arguments {
     /// such a GPU need not compile them. This needs NVRTC, and no GPU
     #[arg(long, value_name = "ARCHITECTURE", value_parser = super::runtimes::architecture)]
     compile: Option<String>,
+    /// Divide the model among devices, a stage on each, such as 8xH100 or 4x48GB: the memory of each, what goes between them, the
+    /// largest batch, and the least time of a run
+    #[arg(long, value_name = "NxDEVICE", conflicts_with_all = ["show", "dot", "svg", "html"])]
+    devices: Option<Devices>,
     /// Rows of a run, for --html and all views but fusion [default: 1]
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
@@ -150,6 +154,19 @@ impl Arguments {
             );
             return Err(Usage(why));
         }
+        if self.devices.is_some() && self.estimate.is_given() {
+            return Err(Usage(
+                "--estimate adds to --show cost, and --devices has a plan of its own; leave out one".to_owned(),
+            ));
+        }
+        if self.devices.is_some() {
+            let given = sizes.into_iter().find(|(option, size)| size.is_some() && *option != "--seq");
+            return given.map_or(Ok(()), |(option, _)| {
+                Err(Usage(format!(
+                    "{option} has no effect with --devices, which finds the largest batch; leave it out"
+                )))
+            });
+        }
         match sizes.into_iter().find(|(_, size)| size.is_some() && !has_sizes) {
             Some((option, _)) => Err(Usage(format!(
                 "{option} is for --html and --show memory, attention, kernels and cost; add one of them"
@@ -166,7 +183,11 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
         ("--html", arguments.html.as_deref()),
     ];
     overwrites::check(pictures, [arguments.model.as_path()], [])?;
-    if arguments.estimate.is_given() && arguments.show.is_empty() && pictures.iter().all(|(_, path)| path.is_none()) {
+    if arguments.estimate.is_given()
+        && arguments.devices.is_none()
+        && arguments.show.is_empty()
+        && pictures.iter().all(|(_, path)| path.is_none())
+    {
         arguments.show.push(View::Cost);
     }
     arguments.check()?;
@@ -180,6 +201,7 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     }
     let graphs = !arguments.show.is_empty()
         || arguments.raised
+        || arguments.devices.is_some()
         || arguments.dot.is_some()
         || arguments.svg.is_some()
         || arguments.html.is_some()
@@ -194,6 +216,11 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     let mut opened = arguments.open(&options)?;
     if arguments.raised {
         opened.raise()?;
+    }
+    if let Some(devices) = &arguments.devices {
+        opened.check_sizes(arguments.asked()).map_err(Usage)?;
+        let plan = opened.devices(devices, arguments.asked()).map_err(Usage)?;
+        return if arguments.json { print_json(&plan) } else { print(&inspect_devices::text(&arguments.model, &plan)) };
     }
     let picture = Picture::of(&opened.graphs);
     if let Some(path) = &arguments.dot {

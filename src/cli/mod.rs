@@ -28,6 +28,7 @@ mod hub;
 mod import;
 mod inspect;
 mod inspect_cost;
+mod inspect_devices;
 mod inspect_engine;
 mod inspect_estimate;
 mod inspect_kernels;

@@ -13,6 +13,7 @@ const REMOVED: &[Removed] = &[
         &["compile"],
         &[
             ("--runtime-package", "is now --package"),
+            ("--no-card", "is now --recipe card=false"),
             ("--strict", "is now --debug strict"),
             ("--keep-fp32", "is now --keep PATTERN=fp32"),
             ("--keep-float", "is now --keep PATTERN"),

@@ -33,12 +33,12 @@ fn an_artifact_has_a_card_unless_it_is_not_wanted() {
     assert!(contents(&out) == first);
     // A card that somebody changed is theirs.
     fs::write(out.join("README.md"), format!("{card}More words.\n")).unwrap();
-    for more in [&[][..], &["--no-card"]] {
+    for more in [&[][..], &["--recipe", "card=false"]] {
         planish_compile(&model, &out, more).exits(1, &["README.md, which was changed; move it elsewhere", "--force"]);
     }
     planish_compile(&model, &out, &["--verify", "--force"]).succeeds();
     assert!(contents(&out) == first);
-    planish_compile(&model, &out, &["--no-card"]).succeeds();
+    planish_compile(&model, &out, &["--recipe", "card=false"]).succeeds();
     assert_eq!(names(&out), ["config.json", "model.onnx", "planish.json"]);
     // Now the card would be somebody else's.
     fs::write(out.join("README.md"), "mine").unwrap();

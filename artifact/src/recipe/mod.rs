@@ -124,6 +124,9 @@ pub struct Recipe {
     /// Whether a model repository of Triton has the tokenizer too, and an ensemble that takes texts.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tokenizer: bool,
+    /// Whether the artifact has a model card [default: true].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card: Option<bool>,
     /// How tokens become the vector of a text, of a checkpoint without modules of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pooling: Option<Pooling>,

@@ -104,6 +104,10 @@ impl Subject<'_> {
 /// When a template cannot be rendered, which no artifact is a reason for.
 pub(super) fn of(artifact: &Artifact, environment: &Environment<'_>) -> Result<Vec<Example>> {
     let manifest = &artifact.manifest;
+    // No library that an example is for runs stages in turn.
+    if manifest.parts.iter().any(|part| !part.stages.is_empty()) {
+        return Ok(Vec::new());
+    }
     let read = |name: &str| -> Map<String, Value> {
         let text = planish_files::read_if_there(&artifact.folder.join(name), &Kind::SETTINGS);
         text.ok().flatten().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
@@ -147,6 +151,14 @@ pub(super) fn of(artifact: &Artifact, environment: &Environment<'_>) -> Result<V
 /// # Errors
 /// When the pooling of the artifact cannot be read.
 pub(super) fn notes(artifact: &Artifact) -> Result<Vec<String>> {
+    let stages = artifact.manifest.parts.iter().map(|part| part.stages.len()).max().unwrap_or(0);
+    if stages > 0 {
+        let how = format!(
+            "The model is cut into {stages} stages. Each takes inputs of the model and what the stage before it gave, by the same names, \
+             and `planish run`, `generate`, `evaluate` and `predict` run them in turn. No library does."
+        );
+        return Ok(vec![how]);
+    }
     Ok(match artifact.manifest.runtime_package {
         RuntimePackage::Triton => vec![
             "For Triton Inference Server this folder is a model repository: its option `--model-repository` takes it."

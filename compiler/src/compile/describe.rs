@@ -94,9 +94,13 @@ pub fn parameters(source: &Loaded) -> u64 {
 }
 
 /// What the manifest says of a part.
-pub(super) fn part(part: &Part, lowered: &LoweredPart, emitted: &Emitted) -> PartManifest {
+///
+/// `stages` are the graphs that it is cut into, and `emitted` has the files of each of them, or those of the whole.
+pub(super) fn part(part: &Part, lowered: &LoweredPart, stages: &[Graph], emitted: &[Emitted]) -> PartManifest {
+    let whole = emitted.first().filter(|_| stages.is_empty());
     PartManifest {
-        files: emitted.files.iter().map(|(name, _)| name.clone()).collect(),
+        files: whole.into_iter().flat_map(|emitted| &emitted.files).map(|(name, _)| name.clone()).collect(),
+        stages: super::stages::described(part, stages, emitted),
         raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
         precision: lowered.precision.as_ref().map(|report| report.part.clone()),
         quantization: lowered.quantization.as_ref().map(|quantization| quantization.plan.clone()),
@@ -130,6 +134,7 @@ pub fn interface(part: &Part, graph: &Graph) -> PartManifest {
         name: part.name.to_owned(),
         rank: None,
         files: Vec::new(),
+        stages: Vec::new(),
         inputs: graph.inputs().iter().map(input).collect(),
         outputs: graph.outputs().iter().map(output).collect(),
         role: graph.interface.role,

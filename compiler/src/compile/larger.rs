@@ -34,9 +34,13 @@ pub(super) struct Larger {
 }
 
 /// Why the weights of an artifact take more bytes than those of its source, if they do by more than a twentieth.
-pub(super) fn larger(model: &SourceModel, parts: &[LoweredPart], emitted: &[Emitted]) -> Option<Larger> {
+pub(super) fn larger<'a>(
+    model: &SourceModel,
+    parts: &[LoweredPart],
+    emitted: impl Iterator<Item = &'a Emitted>,
+) -> Option<Larger> {
     let source: u64 = model.weight_files().iter().filter_map(|path| Some(fs::metadata(path).ok()?.len())).sum();
-    let written: u64 = emitted.iter().flat_map(|part| &part.files).map(|(_, bytes)| bytes).sum();
+    let written: u64 = emitted.flat_map(|part| &part.files).map(|(_, bytes)| bytes).sum();
     if written < source + LEAST.max(source / 20) {
         return None;
     }

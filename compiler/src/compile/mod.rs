@@ -11,6 +11,7 @@ mod links;
 mod lowered;
 mod options;
 mod ranks;
+mod stages;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -41,6 +42,7 @@ pub use describe::{computed_precision, interface, parameters, value_info};
 pub use finite::first_not_finite;
 pub use lowered::{Lowered, LoweredPart, LoweredRank};
 pub use options::CompileOptions;
+pub use stages::{balance, layers as stage_layers};
 
 /// Receives events while a model is compiled.
 pub trait Observer: Sync {
@@ -242,10 +244,15 @@ pub fn compile(
         None => None,
     };
     let widened = lowered.iter().filter_map(|part| part.vocabulary.clone()).find(|v| v.logits.is_some());
+    let stages = match options.pipeline {
+        Some(count) => stages::stages(&lowered, count, observer)?,
+        None => vec![Vec::new(); lowered.len()],
+    };
     let draft = Draft::create(folder, options.force)?;
-    let written = write::graphs(model, source.task, &lowered, draft.folder(), options, observer);
+    let graphs = write::Graphs { parts: &lowered, stages: &stages };
+    let written = graphs.write(model, source.task, draft.folder(), options, observer);
     let (emitted, files) = written.map_err(|error| finite::named(error, &source))?;
-    match larger::larger(model, &lowered, &emitted) {
+    match larger::larger(model, &lowered, emitted.iter().flatten()) {
         Some(larger) if options.is_to_be_small() => observer.warning(&larger.text),
         Some(larger) if larger.has_halves => observer.note(&larger.text),
         _ => {}
@@ -257,9 +264,9 @@ pub fn compile(
         pictures::fit(draft.folder(), size, observer)?;
     }
     let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
-    let parts = lowered.iter().zip(&emitted).map(|(lowered, emitted)| {
+    let parts = lowered.iter().zip(stages.iter().zip(&emitted)).map(|(lowered, (stages, emitted))| {
         let part = &source.parts[lowered.of];
-        let described = describe::part(part, lowered, emitted);
+        let described = describe::part(part, lowered, stages, emitted);
         let vocabulary = described.vocabulary.clone().or_else(|| model.padded_vocabulary(part.name));
         PartManifest { vocabulary, ..described }
     });
@@ -294,8 +301,8 @@ pub fn compile(
         runtime_package: options.package,
         card: None,
         variant: options.variant,
-        files: emitted.iter().flat_map(|part| &part.files).map(file).collect(),
-        linked: write::linked(&emitted),
+        files: emitted.iter().flatten().flat_map(|graph| &graph.files).map(file).collect(),
+        linked: write::linked(emitted.iter().flatten()),
         companions,
         parameters: describe::parameters(&source),
         parts: parts.collect(),

@@ -32,6 +32,8 @@ pub struct CompileOptions {
     pub package: RuntimePackage,
     /// The variant whose file names the artifact has; absent where it has one form.
     pub variant: Option<VariantName>,
+    /// The number of stages that each part is cut into; absent where it stays whole.
+    pub pipeline: Option<usize>,
     /// Whether to explain which operators raising found, and where a rule almost matched.
     pub explain_fusion: bool,
     /// Whether the graph is verified after each pass.
@@ -73,6 +75,7 @@ impl CompileOptions {
             placement: Placement::Copy,
             package: RuntimePackage::default(),
             variant: None,
+            pipeline: None,
             explain_fusion: false,
             verify_passes: false,
             force: false,

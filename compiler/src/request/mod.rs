@@ -40,8 +40,6 @@ pub struct Request {
     pub backend: &'static Backend,
     /// The head; inferred where absent.
     pub task: Option<Task>,
-    /// Whether the artifact has a model card.
-    pub card: bool,
     /// The folders of adapters that are added to the weights of a checkpoint, and what each is multiplied by.
     pub adapters: Vec<(PathBuf, f64)>,
     /// The ONNX opset; chosen where absent.
@@ -52,6 +50,8 @@ pub struct Request {
     pub placement: Placement,
     /// The library that the artifact is laid out for.
     pub package: RuntimePackage,
+    /// The number of stages that each part is cut into; absent where it stays whole.
+    pub pipeline: Option<usize>,
     /// The variant that the artifact is of; absent where it is of no other.
     pub variant: Option<VariantName>,
     /// Whether operators are fused.
@@ -116,6 +116,29 @@ pub fn backend(recipe: &Recipe) -> Result<&'static Backend, RequestError> {
 }
 
 impl Request {
+    /// Refuses stages of what is not loaded stage by stage.
+    fn check_pipeline(&self) -> Result<(), RequestError> {
+        let Some(count) = self.pipeline else { return Ok(()) };
+        let option = format!("--pipeline {count}");
+        if self.backend.emitter.format() != Format::ONNX || self.backend.engines.is_some() {
+            return refuse(format!(
+                "{option}: target {} has no stages; choose --target onnx, ort or ort-cuda",
+                self.backend.target
+            ));
+        }
+        if self.recipe.cache == Some(CacheName::InPlace) {
+            return refuse(format!(
+                "{option}: a stage without token ids does not know which of its keys are new; use --recipe cache=copy"
+            ));
+        }
+        match self.package {
+            RuntimePackage::Optimum => Ok(()),
+            _ => refuse(format!(
+                "{option}: the library of --package loads a part from one file; leave out one of the two"
+            )),
+        }
+    }
+
     /// Refuses what is not for the target.
     fn check(&self) -> Result<(), RequestError> {
         let Self { backend, .. } = self;
@@ -137,6 +160,7 @@ impl Request {
         if let Some(reason) = self.package.refuses(backend) {
             return refuse(reason);
         }
+        self.check_pipeline()?;
         match self.opset.and_then(|opset| self.package.refuses_opset(opset)) {
             Some(reason) => refuse(reason),
             None => Ok(()),

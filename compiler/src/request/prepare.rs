@@ -71,7 +71,7 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
     let calibration = calibration(request, &source, &run, observer)?;
     let options = CompileOptions {
         task: request.task,
-        card: request.card,
+        card: recipe.card.unwrap_or(true),
         strict: request.strict,
         passes: Options { fusion: request.fusion, cache, ..Options::new(backend.target, opset) },
         placement: match (request.placement, request.tensor_parallel) {
@@ -80,6 +80,7 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
         },
         package: request.package,
         variant: request.variant,
+        pipeline: request.pipeline,
         explain_fusion: request.explain_fusion,
         verify_passes: request.verify_passes,
         force: request.force,

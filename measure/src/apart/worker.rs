@@ -47,6 +47,8 @@ pub(crate) struct Start {
 enum What {
     /// A session of a file.
     File { format: String, file: PathBuf },
+    /// A session of the stages of a part of an artifact.
+    Stages { folder: PathBuf, manifest: Box<Manifest>, part: String },
     /// The parts of an artifact, to generate text.
     LanguageModel { folder: PathBuf, manifest: Box<Manifest>, caching: bool },
 }
@@ -140,6 +142,23 @@ impl Start {
         Self::of(what, runtime, threads, settings)
     }
 
+    /// The stages of a part of an artifact.
+    pub(crate) fn stages(
+        artifact: &Artifact,
+        part: &PartManifest,
+        runtime: &dyn Runtime,
+        threads: usize,
+        settings: &RuntimeSettings,
+    ) -> Self {
+        let Artifact { folder, manifest, .. } = artifact.clone();
+        Self::of(
+            What::Stages { folder, manifest: Box::new(manifest), part: part.name.clone() },
+            runtime,
+            threads,
+            settings,
+        )
+    }
+
     /// The same of a part of an artifact, whose roles of inputs and outputs are known.
     pub(crate) fn of_part(self, part: &PartManifest) -> Self {
         let roles = PartManifest { precision: None, quantization: None, coverage: None, weights: None, ..part.clone() };
@@ -179,7 +198,7 @@ impl Start {
     pub(super) fn path(&self) -> &Path {
         match &self.what {
             What::File { file, .. } => file,
-            What::LanguageModel { folder, .. } => folder,
+            What::Stages { folder, .. } | What::LanguageModel { folder, .. } => folder,
         }
     }
 
@@ -211,10 +230,13 @@ impl Start {
                 let model = interface.as_ref().map_or(model, |interface| model.with(interface));
                 Loaded::Session(runtime.load(model, options)?)
             }
+            What::Stages { folder, manifest, part } => {
+                let artifact = artifact(folder, manifest)?;
+                let options = SessionOptions { threads: self.threads };
+                Loaded::Session(artifact.load(artifact.part(part)?, runtime.as_ref(), options)?)
+            }
             What::LanguageModel { folder, manifest, caching } => {
-                let backend = backend::find(&manifest.target, BACKENDS).context("the target is not known")?;
-                let artifact =
-                    Artifact { folder: folder.clone(), manifest: (**manifest).clone(), backend, stamp: None };
+                let artifact = artifact(folder, manifest)?;
                 Loaded::LanguageModel(load(&artifact, runtime.as_ref(), Loading::new(self.threads, *caching))?)
             }
         };
@@ -229,6 +251,12 @@ impl Start {
         };
         Ok((loaded, LoadedModel { inputs, outputs, elsewhere, ms, resident }))
     }
+}
+
+/// An artifact of which a message has the manifest.
+fn artifact(folder: &Path, manifest: &Manifest) -> Result<Artifact> {
+    let backend = backend::find(&manifest.target, BACKENDS).context("the target is not known")?;
+    Ok(Artifact { folder: folder.to_owned(), manifest: manifest.clone(), backend, stamp: None })
 }
 
 impl From<Times> for DeviceTimes {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use planish_artifact::backend::{MakeRuntime, RuntimeSettings, Spin};
 use planish_artifact::chain::Chain;
 use planish_artifact::evaluation::{Evaluation, Requirements};
@@ -244,19 +244,24 @@ impl Contest {
                 let session = SessionOptions { threads };
                 for (runtime, _) in places {
                     let (runtime, bytes) = (runtime.as_ref(), artifact.bytes(part));
-                    let (format, file) = artifact.file_for(part, runtime)?;
-                    let interface = part.interface();
-                    let model = Model::file(format, &file).with(&interface);
                     let (label, precision) = (&entrant.label, &entrant.precision);
                     let settings = artifact.settings(&entrant.run.applied(&self.settings));
                     let loaded = match options.isolate {
                         true => {
-                            let start = Start::new(runtime, format, &file, threads, &settings).of_part(part);
+                            let start = match part.stages.is_empty() {
+                                true => {
+                                    let (format, file) = artifact.file_for(part, runtime)?;
+                                    Start::new(runtime, format, &file, threads, &settings).of_part(part)
+                                }
+                                false => Start::stages(artifact, part, runtime, threads, &settings),
+                            };
                             let apart = Apart::start(start, runtime.name());
                             apart.map(|apart| Contestant::apart(label, precision, apart, bytes, tolerances))
                         }
-                        false => Contestant::load(label, precision, runtime, model, session, bytes, tolerances)
-                            .map_err(Error::from),
+                        false => {
+                            let load = || artifact.load(part, runtime, session);
+                            Contestant::load(label, precision, runtime, load, bytes, tolerances)
+                        }
                     };
                     let mut loaded = match loaded {
                         Ok(loaded) => loaded,

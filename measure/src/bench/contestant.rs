@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
+use anyhow::Result;
 use planish_artifact::verification::{LogitsForm, Tolerances};
 use planish_ir::Graph;
-use planish_runtimes::{Model, Runtime, RuntimeError, Session, SessionOptions};
+use planish_runtimes::{Runtime, Session};
 use serde::{Deserialize, Serialize};
 
 use super::environment::memory;
@@ -82,16 +83,15 @@ impl Contestant {
         label: &str,
         precision: &str,
         runtime: &dyn Runtime,
-        model: Model<'_>,
-        options: SessionOptions,
+        load: impl FnOnce() -> Result<Box<dyn Session>>,
         file_bytes: u64,
         tolerances: Tolerances,
-    ) -> Result<Self, RuntimeError> {
+    ) -> Result<Self> {
         // What is resident is read before and after, so what the first use of the runtime itself
         // takes must not fall between.
         runtime.check()?;
         let (before, start) = (memory("VmRSS"), Instant::now());
-        let session = runtime.load(model, options)?;
+        let session = load()?;
         let ms = start.elapsed().as_secs_f64() * 1e3;
         let resident = memory("VmRSS").zip(before).map(|(after, before)| after.saturating_sub(before));
         let load = Load { ms, ..Load::default() };

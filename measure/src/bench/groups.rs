@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Error, Result, anyhow};
 use planish_artifact::Artifact;
 use planish_artifact::backend::{MakeRuntime, RuntimeSettings, lacks};
+use planish_artifact::manifest::PartManifest;
 use planish_compiler::source::{Compared, SourceModel};
 use planish_data::inputs::is_of_sequence;
 use planish_models::{Loaded, Task};
@@ -67,9 +68,9 @@ impl<'a> Groups<'a> {
                 match check(entrant, runtime.as_ref()) {
                     Ok((product, version)) => {
                         let artifact = &entrant.artifact;
-                        let mut parts = artifact.manifest.parts.iter();
+                        let mut parts = artifact.manifest.parts.iter().flat_map(PartManifest::pieces);
                         if let Err(error) =
-                            parts.try_for_each(|part| artifact.file_for(part, runtime.as_ref()).map(drop))
+                            parts.try_for_each(|part| artifact.file_for(&part, runtime.as_ref()).map(drop))
                         {
                             observer.warning(&format!("{} is not measured: {error:#}", entrant.label));
                             let why = (Status::Unavailable, format!("{error:#}"));

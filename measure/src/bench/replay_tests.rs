@@ -119,7 +119,9 @@ fn cells(is_stale: bool) -> Vec<Cell> {
     let session = ReferenceRuntime::default().load(model, threads).unwrap();
     let specs = session_specs(session.as_ref(), &BTreeMap::new()).unwrap();
     let mut source = ReferenceModel::new(vec![ReferencePart::new("model".to_owned(), session, specs)], None);
-    let contestant = Contestant::load("a", "f32", &Replays { is_stale }, model, threads, 0, Tolerances::F32);
+    let replays = Replays { is_stale };
+    let load = || Ok(replays.load(model, threads)?);
+    let contestant = Contestant::load("a", "f32", &replays, load, 0, Tolerances::F32);
     let options = BenchOptions {
         batch: vec![1, 2],
         sequence: vec![3],

@@ -246,7 +246,8 @@ mod tests {
         let ort = OrtOptions { spin: options().spin, ..OrtOptions::default() };
         let (runtime, path) = (OnnxRuntime::new(None).options(ort), file(name));
         let options = SessionOptions { threads: options().threads };
-        Contestant::load(label, "f32", &runtime, Model::onnx(&path), options, 128, Tolerances::F32).unwrap()
+        let load = || Ok(runtime.load(Model::onnx(&path), options)?);
+        Contestant::load(label, "f32", &runtime, load, 128, Tolerances::F32).unwrap()
     }
 
     fn options() -> BenchOptions {

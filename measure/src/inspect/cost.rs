@@ -227,7 +227,7 @@ fn types(graph: &Graph) -> BTreeMap<String, f64> {
 }
 
 /// What one more cached token adds to the caches of one row.
-fn cache_growth(graph: &Graph, sizes: Sizes) -> Option<u64> {
+pub(super) fn cache_growth(graph: &Graph, sizes: Sizes) -> Option<u64> {
     let one = Sizes { batch: 1, ..sizes };
     let [less, more] = [1, 2].map(|past| cache_bytes(graph, &bindings(graph, one, past)));
     more?.checked_sub(less?).filter(|growth| *growth > 0)

@@ -4,6 +4,7 @@ mod arena;
 mod batch;
 mod confirm;
 mod cost;
+mod devices;
 mod dot;
 mod engine;
 mod kernels;
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use planish_artifact::manifest::Manifest;
+use planish_artifact::manifest::{Manifest, PartManifest};
 use planish_artifact::tuning::Tuning;
 use planish_artifact::value::ValueInfo;
 use planish_artifact::{Artifact, MANIFEST};
@@ -38,6 +39,7 @@ pub use batch::{LargestBatch, Need, RunNeed};
 pub use confirm::{Confirmation, confirm};
 pub(crate) use cost::weight_bytes;
 pub use cost::{Activations, ModelCost, PartCost, Share, Uncounted, Work};
+pub use devices::{Device, DevicePlan, Devices, PlannedStage, RESERVE, Rates};
 pub use dot::dot;
 pub use engine::{EngineInspection, engines};
 pub use kernels::{Gpu, KernelRow, KernelWork, Kernels, LAUNCH_US, PartKernels, REACHED};
@@ -118,8 +120,8 @@ impl Opened {
     fn artifact(folder: &Path, options: &ImportOptions) -> Result<Self> {
         let artifact = Artifact::open(folder)?;
         let (mut graphs, mut names) = (Vec::new(), BTreeMap::new());
-        for part in &artifact.manifest.parts {
-            let file = artifact.file(part)?;
+        for part in artifact.manifest.parts.iter().flat_map(PartManifest::pieces) {
+            let file = artifact.file(&part)?;
             graphs.push((part.name.clone(), artifact.backend.emitter.read(&file, options)?));
             if artifact.backend.emitter.format() == Format::ONNX {
                 names.insert(part.name.clone(), NodeNames { results: node_results(&file)?, are_modules: true });
