@@ -139,7 +139,7 @@ fn a_sweep_goes_on_after_a_kill_a_damaged_result_and_a_failure() {
     let whole = fs::read_to_string(&damaged).unwrap();
     fs::write(&damaged, &whole[..whole.len() / 2]).unwrap();
     planish(["sweep", "merge", text(&out)]).exits(75, &["1 of 10 jobs are not done", "is damaged", "--array=1"]);
-    fs::write(&damaged, whole.replacen("\"parameters\": 1", "\"parameters\": 2", 1)).unwrap();
+    fs::write(&damaged, whole.replacen("\"parameters\": ", "\"parameters\": 1", 1)).unwrap();
     let id = jobs[0]["id"].as_str().unwrap();
     sweep.run(&out, &["--job", id]).exits(0, &["is damaged", "the job is run again", "1 jobs done now"]);
     planish(["sweep", "merge", text(&out)]).exits(1, &["5 jobs failed"]);

@@ -8,7 +8,7 @@ use super::{Job, JobResult, Jobs, Status, TryAgain};
 #[derive(Debug)]
 pub enum State {
     /// Its result.
-    Ended(JobResult),
+    Ended(Box<JobResult>),
     /// There is none.
     Missing,
     /// There is one that cannot be used, and why.
@@ -37,7 +37,7 @@ impl State {
 #[must_use]
 pub fn states(jobs: &Jobs, output: &Path) -> Vec<State> {
     let state = |job: &Job| match JobResult::read(output, job) {
-        Ok(Some(result)) => State::Ended(result),
+        Ok(Some(result)) => State::Ended(Box::new(result)),
         Ok(None) => State::Missing,
         Err(error) => State::Damaged(format!("{error:#}")),
     };
@@ -69,7 +69,7 @@ impl Merged {
             lines.push(format!("{} {}: {}", job.id, job.title(), format!("{} {why}", state.name()).trim()));
         }
         if missing.is_empty() {
-            let ended = |state| if let State::Ended(result) = state { Some(result) } else { None };
+            let ended = |state| if let State::Ended(result) = state { Some(*result) } else { None };
             return Ok(Self(states.into_iter().filter_map(ended).collect()));
         }
         const MOST: usize = 20;
