@@ -11,7 +11,7 @@ fn request(backend: &'static Backend, recipe: Recipe) -> Request {
 
 #[test]
 fn the_cache_is_in_place_where_the_package_asks_and_the_target_can() {
-    let form = |request: &Request| request.cache().map_err(|error| error.to_string());
+    let form = |request: &Request| request.cache(&request.recipe).map_err(|error| error.to_string());
     let usual = request(LOCAL, Recipe::default());
     assert_eq!(form(&usual), Ok(CacheForm::Copy));
     let genai = Request { package: RuntimePackage::Genai, ..usual };
