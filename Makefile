@@ -44,6 +44,7 @@ SENTENCE := .deps/compat-sentence
 FASTEMBED := .deps/compat-fastembed
 ONNX_GENAI := .deps/compat-onnx-genai
 TRITON := .deps/compat-triton
+OPENVINO := .deps/compat-openvino
 EXPORTERS := .deps/compat-exporters
 QUANTIZATION := .deps/bench-quant
 TENSORRT := .deps/compat-tensorrt
@@ -68,7 +69,7 @@ help: ## list the targets
 OLD_HEADERS = find $(TARGET_DIR)/*/build/trtx-sys-*/out -name '*.h' -exec touch -d @0 {} + 2>/dev/null || true
 
 .PHONY: deps
-deps: ## fetch the pinned ONNX Runtime, TensorRT-RTX, libclang and MiniLM into .deps/ (nothing to do when they are there)
+deps: ## fetch the pinned ONNX Runtime, OpenVINO, TensorRT-RTX, libclang and MiniLM into .deps/ (nothing to do when they are there)
 	@python3 tools/deps.py $(DEPS_FLAGS)
 	@$(OLD_HEADERS)
 
@@ -250,7 +251,7 @@ demo: deps build ## compile the trained MiniLM for ONNX Runtime, verify it, buil
 
 # What users load artifacts with, in Python (3.11 or newer): each library's own reader and its pinned versions.
 .PHONY: compat
-compat: compat-onnx compat-onnx-1.31 compat-genai compat-onnx-genai compat-optimum compat-sentence compat-fastembed compat-transformers-js compat-browser compat-states compat-triton compat-card compat-hub compat-stores compat-tensorrt ## hold compiled models against stored outputs by all that follow
+compat: compat-onnx compat-onnx-1.31 compat-genai compat-onnx-genai compat-optimum compat-sentence compat-fastembed compat-transformers-js compat-browser compat-states compat-triton compat-openvino compat-card compat-hub compat-stores compat-tensorrt ## hold compiled models against stored outputs by all that follow
 
 .PHONY: compat-onnx
 compat-onnx: deps build $(COMPAT)/.installed ## ... by the Python packages of ONNX and ONNX Runtime
@@ -270,6 +271,11 @@ compat-genai: deps build $(COMPAT)/.installed ## ... by onnxruntime-genai: text 
 .PHONY: compat-onnx-genai
 compat-onnx-genai: deps build $(ONNX_GENAI)/.installed ## ... by onnx-genai, a runtime in Rust that loads the same folders: text of decoders
 	$(ONNX_GENAI)/bin/python tests/compat/check_onnx_genai.py $(PLANISH) $(DECODERS)
+
+.PHONY: compat-openvino
+compat-openvino: deps build $(OPENVINO)/.installed ## ... by OpenVINO's Python package, compiled for it and for any runtime
+	$(OPENVINO)/bin/python tests/compat/check_openvino.py $(PLANISH) --target openvino $(GOLDENS)
+	$(OPENVINO)/bin/python tests/compat/check_openvino.py $(PLANISH) --target onnx $(GOLDENS)
 
 .PHONY: compat-optimum
 compat-optimum: deps build $(OPTIMUM)/.installed ## ... by Optimum's classes, encoder-decoders also with both decoders in one graph (installs PyTorch, several GB)
@@ -444,6 +450,7 @@ $(SENTENCE)/.installed: tests/compat/requirements-sentence.txt
 $(FASTEMBED)/.installed: tests/compat/requirements-fastembed.txt
 $(ONNX_GENAI)/.installed: tests/compat/requirements-onnx-genai.txt
 $(TRITON)/.installed: tests/compat/requirements-triton.txt
+$(OPENVINO)/.installed: tests/compat/requirements-openvino.txt
 $(TENSORRT)/.installed: tests/compat/requirements-tensorrt.txt
 $(EXPORTERS)/.installed: tests/compat/requirements-exporters.txt
 $(QUANTIZATION)/.installed: tools/quantization/requirements.txt
@@ -548,6 +555,12 @@ QUANT_PAGE ?= docs/quantization.md
 bench-embed: deps build $(OPTIMUM)/.installed ## embeddings a second of MiniLM next to sentence-transformers (onnx and torch), 1000 texts of mixed lengths (installs PyTorch)
 	$(PLANISH) compile $(MINILM) -o $(TARGET_DIR)/bench-embed --force
 	$(OPTIMUM)/bin/python -W ignore tools/bench_embed.py $(PLANISH) $(MINILM) $(TARGET_DIR)/bench-embed fixtures/data/sentences.txt
+
+OPENVINO_BENCH ?=
+
+.PHONY: bench-openvino
+bench-openvino: deps build $(OPENVINO)/.installed ## MiniLM for OpenVINO, float32 to INT8, next to NNCF and ONNX Runtime: accuracy and interleaved latency; 10 minutes
+	$(OPENVINO)/bin/python tools/bench_openvino.py $(PLANISH) $(MINILM) $(OPENVINO_BENCH)
 
 .PHONY: bench-quant
 bench-quant: build $(QUANTIZATION)/.installed $(OPTIMUM)/.installed ## INT8 of QUANT_MODEL next to its peers: accuracy, latency, cost of calibration (installs PyTorch)

@@ -36,6 +36,7 @@ class Worker:
         start = {"what": {"File": {"format": "ONNX", "file": str(model)}}, "runtime": "ort", "threads": threads, "sleeping": True}
         start.update(unfused_codes=False, cuda_graph=True, kernel_specialization="eager", weight_streaming_budget="-2")
         start.update(ort_library=str(library) if library else None, trt_library=None)
+        start.update(openvino_library=None, openvino_precision=None)
         self.ask(start)
 
     def ask(self, message):

@@ -93,6 +93,20 @@ COMPONENTS = [
         },
     ),
     Component(
+        "openvino",
+        "openvino",
+        {
+            "openvino/libs/libopenvino_c.so.2641": "libopenvino_c.so.2641",
+            "openvino/libs/libopenvino.so.2641": "libopenvino.so.2641",
+            "openvino/libs/libopenvino_intel_cpu_plugin.so": "libopenvino_intel_cpu_plugin.so",
+            "openvino/libs/libopenvino_onnx_frontend.so.2641": "libopenvino_onnx_frontend.so.2641",
+            "openvino/libs/libtbb.so.12": "libtbb.so.12",
+            "openvino/libs/libtbbbind_2_5.so.3": "libtbbbind_2_5.so.3",
+            "openvino/libs/libhwloc.so.15": "libhwloc.so.15",
+            "openvino-2026.4.1.dist-info/licenses/": "licenses/",
+        },
+    ),
+    Component(
         "tensorrt_lean_cu13_libs",
         "tensorrt-lean",
         {"tensorrt_lean_libs/libnvinfer_lean.so.11": "libnvinfer_lean.so.11"},

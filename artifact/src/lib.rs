@@ -39,12 +39,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use planish_ir::DType;
 use planish_models::Loaded;
+use planish_runtimes::openvino::InferencePrecision;
 use planish_runtimes::ort::saturates;
 use planish_runtimes::{Format, Model, Runtime, Session, SessionOptions};
 
 use crate::backend::{BACKENDS, Backend, MakeRuntime, RuntimeSettings};
 use crate::layout::base_name;
 use crate::manifest::{File, Manifest, PartManifest};
+use crate::precision::PrecisionName;
 use crate::stages::StagedSession;
 use crate::verification::{Tolerances, has_blocks};
 
@@ -210,7 +212,12 @@ impl Artifact {
         // An engine adds products of codes exactly.
         let of_integers = [DType::I8, DType::U8].into_iter().any(is_quantized_to);
         let unfused_codes = float8 || (of_integers && self.backend.engines.is_some() && saturates());
-        RuntimeSettings { unfused_codes, ..settings.clone() }
+        let stored = match self.manifest.precision {
+            PrecisionName::Bf16 => InferencePrecision::Bf16,
+            PrecisionName::F32 | PrecisionName::F16 => InferencePrecision::F32,
+        };
+        let openvino_precision = settings.openvino_precision.or(Some(stored));
+        RuntimeSettings { unfused_codes, openvino_precision, ..settings.clone() }
     }
 
     /// Loads a part; its stages, where it has some, as one session that runs them in turn.

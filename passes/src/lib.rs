@@ -36,7 +36,7 @@ pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
 pub use precision::{Half, HalfPrecision};
 pub use rounds::{MAX_ROUNDS, Stage};
 pub use target::{
-    AttentionForm, CUDA, CacheForm, CastAttention, ExpertsForm, ONNX, ORT, ORT_CUDA, Observation, Packing,
+    AttentionForm, CUDA, CacheForm, CastAttention, ExpertsForm, ONNX, OPENVINO, ORT, ORT_CUDA, Observation, Packing,
     QuantizedForm, StateForm, TARGETS, TRT, Target, TokenOrder, UnknownTarget,
 };
 

@@ -1,6 +1,7 @@
 //! The targets that graphs are compiled for.
 
 mod forms;
+mod openvino;
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -10,6 +11,7 @@ use planish_ir::ops::Foreign;
 use planish_ir::weight::Channels;
 
 pub use forms::{AttentionForm, CacheForm, Observation, Packing, QuantizedForm, StateForm, TokenOrder};
+pub use openvino::OPENVINO;
 
 use crate::legalize::native::{native, native_value};
 use crate::legalize::tables::{ort_cpu, ort_cuda, standard};
@@ -314,7 +316,7 @@ fn tensor_cores(dtype: DType) -> usize {
 }
 
 /// Every target of this crate, in the order in which they are listed.
-pub static TARGETS: &[&Target] = &[&ONNX, &ORT, &ORT_CUDA, &TRT, &CUDA];
+pub static TARGETS: &[&Target] = &[&ONNX, &ORT, &OPENVINO, &ORT_CUDA, &TRT, &CUDA];
 
 /// A name is not a target.
 #[derive(Debug, thiserror::Error)]
@@ -370,6 +372,6 @@ mod tests {
             assert_eq!(Target::find(target.name).unwrap(), *target);
         }
         let message = |name: &str| Target::find(name).unwrap_err().to_string();
-        assert_eq!(message("ORT"), "`ORT` is not a target; there are onnx, ort, ort-cuda, trt, cuda");
+        assert_eq!(message("ORT"), "`ORT` is not a target; there are onnx, ort, openvino, ort-cuda, trt, cuda");
     }
 }

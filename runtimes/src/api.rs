@@ -334,6 +334,16 @@ pub enum RuntimeError {
     },
 }
 
+/// Gives the dimensions of ports the names that ports of the same model have for them.
+pub(crate) fn rename_dimensions<'a>(own: impl Iterator<Item = &'a mut Port>, ports: &[Port]) {
+    for own in own {
+        let same = |port: &&Port| port.name == own.name && port.ty.shape.rank() == own.ty.shape.rank();
+        if let Some(port) = ports.iter().find(same) {
+            own.ty.shape = port.ty.shape.clone();
+        }
+    }
+}
+
 /// What has an element type and sizes.
 pub(crate) trait Typed {
     fn ty(&self) -> (DType, &[usize]);

@@ -3,9 +3,13 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::Unavailable;
+
 /// A shared library that a runtime loads.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SharedLibrary {
+    /// What it is a library of.
+    pub(crate) product: &'static str,
     /// The option that names its file or folder.
     pub(crate) option: &'static str,
     /// The environment variable that does.
@@ -120,6 +124,56 @@ impl Search {
         // The loader knows LD_LIBRARY_PATH, its cache and the usual folders.
         places.extend(library.system.iter().map(|name| place(Rule::System, name.as_ref())));
         places
+    }
+}
+
+impl Search {
+    /// What a function makes of the first file that it can use.
+    ///
+    /// # Errors
+    /// Every place that was looked at, with what was found there.
+    pub(crate) fn first<T>(
+        &self,
+        mut usable: impl FnMut(&Path, &Place) -> Result<T, String>,
+    ) -> Result<T, Vec<String>> {
+        let mut looked = Vec::new();
+        for place in self.places() {
+            let mut note =
+                |path: &Path, what: &str| looked.push(format!("{} ({}): {what}", path.display(), place.rule()));
+            match place.files() {
+                Err(reason) => note(&place.path, &reason),
+                Ok(files) => {
+                    for path in files {
+                        match usable(&path, &place) {
+                            Ok(found) => return Ok(found),
+                            Err(reason) => note(&path, &reason),
+                        }
+                    }
+                }
+            }
+        }
+        Err(looked)
+    }
+
+    /// Whether a library that is loaded is the one that is named now, if one is; else where it is and the place that was
+    /// named.
+    ///
+    /// # Errors
+    /// Why another one cannot be loaded. The name of the runtime is left to the caller.
+    pub(crate) fn agrees(&self, loaded: &Path) -> Result<(), Unavailable> {
+        let Some(place) = self.places().into_iter().find(|p| matches!(p.rule, Rule::Option | Rule::Variable)) else {
+            return Ok(());
+        };
+        let same = |file: PathBuf| file.canonicalize().is_ok_and(|file| loaded.canonicalize().is_ok_and(|l| l == file));
+        if place.files().is_ok_and(|files| files.into_iter().any(same)) {
+            return Ok(());
+        }
+        Err(Unavailable {
+            runtime: "",
+            reason: format!("this process has already loaded {}", loaded.display()),
+            looked: vec![place.to_string()],
+            remedy: format!("use one {} in a process", self.library.product),
+        })
     }
 }
 

@@ -28,6 +28,7 @@ mod driver;
 mod find;
 pub mod graph_file;
 pub mod nvml;
+pub mod openvino;
 pub mod ort;
 mod profile;
 mod reference;
@@ -44,16 +45,28 @@ pub use profile::{NodeRun, ProfiledSession, Profiler, RunProfile};
 pub use reference::{OnnxReader, ReferenceRuntime, Shared};
 pub use value::{BestScores, RuntimeValue};
 
-/// Every runtime, the reference first. The libraries are the files or folders of the shared libraries of ONNX Runtime and
-/// TensorRT that the user named, if any.
+/// The files or folders of shared libraries that the user named, if any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Libraries {
+    /// That of ONNX Runtime.
+    pub ort: Option<PathBuf>,
+    /// That of TensorRT.
+    pub trt: Option<PathBuf>,
+    /// That of OpenVINO.
+    pub openvino: Option<PathBuf>,
+}
+
+/// Every runtime, the reference first.
 #[must_use]
-pub fn runtimes(ort_library: Option<PathBuf>, trt_library: Option<PathBuf>) -> Vec<Box<dyn Runtime>> {
+pub fn runtimes(libraries: Libraries) -> Vec<Box<dyn Runtime>> {
+    let Libraries { ort: ort_library, trt, openvino } = libraries;
     let ort = |provider| ort::OnnxRuntime::with(provider, ort_library.clone());
     vec![
         Box::new(ReferenceRuntime::default()),
         Box::new(ort(ort::Provider::Cpu)),
         Box::new(ort(ort::Provider::Cuda)),
-        Box::new(tensorrt::TensorRt::new(trt_library)),
+        Box::new(openvino::OpenVino::new(openvino)),
+        Box::new(tensorrt::TensorRt::new(trt)),
         Box::new(cuda::Cuda::Fused),
         Box::new(cuda::Cuda::Baseline),
         Box::new(cuda::Cuda::Emulator),

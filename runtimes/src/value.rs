@@ -79,6 +79,14 @@ impl RuntimeValue {
         }
     }
 
+    /// The tensor, if it is one of ours.
+    pub(crate) fn as_tensor(&self) -> Option<&Tensor> {
+        match &self.0 {
+            Kept::Tensor(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+
     /// A copy as a tensor; `None` where the runtime's memory cannot be read from here.
     #[must_use]
     pub fn to_tensor(&self) -> Option<Tensor> {

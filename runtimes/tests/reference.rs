@@ -6,7 +6,7 @@ use std::path::Path;
 
 use planish_eval::Tensor;
 use planish_ir::text;
-use planish_runtimes::{Model, ReferenceRuntime, Runtime, Session, SessionOptions, runtimes};
+use planish_runtimes::{Libraries, Model, ReferenceRuntime, Runtime, Session, SessionOptions, runtimes};
 
 fn session(threads: usize) -> Box<dyn Session> {
     let graph = r#"graph "rectify" {
@@ -58,7 +58,7 @@ fn onnx_files_are_interpreted() {
 
 #[test]
 fn every_runtime_has_a_name_of_its_own() {
-    let names: Vec<&str> = runtimes(None, None).iter().map(|runtime| runtime.name()).collect();
-    assert_eq!(names, ["reference", "ort", "ort-cuda", "trt", "cuda", "cuda-baseline", "cuda-emulator"]);
+    let names: Vec<&str> = runtimes(Libraries::default()).iter().map(|runtime| runtime.name()).collect();
+    assert_eq!(names, ["reference", "ort", "ort-cuda", "openvino", "trt", "cuda", "cuda-baseline", "cuda-emulator"]);
     assert_eq!(ReferenceRuntime::default().check().unwrap().location, "built in");
 }

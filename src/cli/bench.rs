@@ -99,7 +99,7 @@ pub(super) struct Arguments {
     /// inputs. A model whose inputs are not rows, such as the nodes and edges of a graph, needs this option
     #[arg(long, value_name = "FILE", conflicts_with_all = ["batch", "seq"])]
     inputs: Option<PathBuf>,
-    /// The runtimes: ort, ort-cuda, trt, cuda, cuda-baseline, cuda-emulator, reference [default: trt for an artifact with engines, else the runtime of its
+    /// The runtimes: ort, openvino, ort-cuda, trt, cuda, cuda-baseline, cuda-emulator, reference [default: trt for an artifact with engines, else the runtime of its
     /// target]
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", value_parser = runtime)]
     runtime: Vec<MakeRuntime>,

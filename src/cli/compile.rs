@@ -48,7 +48,7 @@ pub(super) struct Arguments {
     /// The folder to write [default: NAME-TARGET-PRECISION in the current folder]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// onnx (any runtime), ort (ONNX Runtime), ort-cuda (the same on NVIDIA GPUs), trt (TensorRT) or cuda (planish's own runtime)
+    /// onnx (any runtime), ort (ONNX Runtime), openvino, ort-cuda (ONNX Runtime on NVIDIA GPUs), trt (TensorRT) or cuda (planish's own)
     /// [default: ort]
     #[arg(long, value_name = "TARGET", value_parser = backend)]
     target: Option<&'static Backend>,

@@ -136,7 +136,7 @@ enum Command {
 /// Which runtime an artifact runs on, and how.
 #[derive(clap::Args)]
 struct RunOn {
-    /// The runtime that runs the artifact: ort, ort-cuda, trt, cuda, cuda-baseline,
+    /// The runtime that runs the artifact: ort, openvino, ort-cuda, trt, cuda, cuda-baseline,
     /// cuda-emulator, reference [default: the one that it was compiled for]. An
     /// artifact of target trt runs on ort if it was compiled with --recipe engine.keep-onnx=true
     #[arg(long = "runtime", value_name = "NAME", value_parser = backend::runtime_named)]

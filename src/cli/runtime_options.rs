@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use planish_artifact::backend::{RuntimeSettings, Spin};
+use planish_runtimes::openvino::InferencePrecision;
 use planish_runtimes::tensorrt::{KernelSpecialization, LoadOptions, WeightStreamingBudget};
 
 use super::keys::{Key, KeyArguments, Keyed, put};
@@ -13,6 +14,8 @@ use super::terminal::warn;
 pub(super) struct RuntimeOptions<const KEYS: usize> {
     ort_lib: Option<PathBuf>,
     trt_lib: Option<PathBuf>,
+    openvino_lib: Option<PathBuf>,
+    openvino_precision: Option<InferencePrecision>,
     /// How idle threads of ONNX Runtime wait.
     pub(super) spin: Option<Spin>,
     cuda_graph: Option<bool>,
@@ -21,11 +24,11 @@ pub(super) struct RuntimeOptions<const KEYS: usize> {
 }
 
 /// The option of a command that finds libraries, and leaves to runtimes how they use the machine.
-pub(super) type LibraryArguments = KeyArguments<RuntimeOptions<2>>;
+pub(super) type LibraryArguments = KeyArguments<RuntimeOptions<3>>;
 /// The option of a command that runs models on the processor.
-pub(super) type ProcessorArguments = KeyArguments<RuntimeOptions<3>>;
+pub(super) type ProcessorArguments = KeyArguments<RuntimeOptions<5>>;
 /// The option of a command that runs artifacts.
-pub(super) type RuntimeArguments = KeyArguments<RuntimeOptions<6>>;
+pub(super) type RuntimeArguments = KeyArguments<RuntimeOptions<8>>;
 
 impl<const KEYS: usize> RuntimeOptions<KEYS> {
     const ALL: &'static [Key<Self>] = &[
@@ -40,6 +43,18 @@ impl<const KEYS: usize> RuntimeOptions<KEYS> {
             value: "PATH",
             help: "TensorRT's library [PLANISH_TRT_LIB or searched]",
             set: |it, _, text| put(&mut it.trt_lib, text),
+        },
+        Key {
+            name: "openvino-lib",
+            value: "PATH",
+            help: "OpenVINO's library [PLANISH_OPENVINO_LIB or searched]",
+            set: |it, _, text| put(&mut it.openvino_lib, text),
+        },
+        Key {
+            name: "openvino-precision",
+            value: "TYPE",
+            help: "what OpenVINO computes products in: f32 or bf16 [bf16 of an artifact of --bf16, else f32]",
+            set: |it, _, text| put(&mut it.openvino_precision, text),
         },
         Key {
             name: "spin",
@@ -90,8 +105,14 @@ impl<const KEYS: usize> RuntimeOptions<KEYS> {
             kernel_specialization: self.kernel_specialization.unwrap_or(usual.kernel_specialization),
             ..usual
         };
-        let (ort_library, trt_library) = (self.ort_lib.clone(), self.trt_lib.clone());
-        let settings = RuntimeSettings { ort_library, trt_library, engines, ..RuntimeSettings::default() };
+        let settings = RuntimeSettings {
+            ort_library: self.ort_lib.clone(),
+            trt_library: self.trt_lib.clone(),
+            openvino_library: self.openvino_lib.clone(),
+            openvino_precision: self.openvino_precision,
+            engines,
+            ..RuntimeSettings::default()
+        };
         self.spin.map_or(settings.clone(), |spin| spin.applied(settings))
     }
 
@@ -113,22 +134,23 @@ impl<const KEYS: usize> Keyed for RuntimeOptions<KEYS> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<RuntimeOptions<6>, String> {
+    fn read(text: &str) -> Result<RuntimeOptions<8>, String> {
         RuntimeOptions::read([text])
     }
 
     #[test]
     fn each_key_sets_what_the_runtime_takes() {
-        let all =
-            "ort-lib=a,b.so,trt-lib=c,cuda-graph=false,weight-streaming-budget=-1,kernel-specialization=lazy,spin=50";
+        let all = "ort-lib=a,b.so,trt-lib=c,openvino-lib=d,openvino-precision=bf16,cuda-graph=false,weight-streaming-budget=-1,kernel-specialization=lazy,spin=50";
         let settings = read(all).unwrap().settings();
         assert_eq!(settings.ort_library, Some("a,b.so".into()));
         assert_eq!(settings.trt_library, Some("c".into()));
+        assert_eq!(settings.openvino_library, Some("d".into()));
+        assert_eq!(settings.openvino_precision, Some(InferencePrecision::Bf16));
         assert_eq!((settings.sleeping, settings.polling_us), (false, Some(50)));
         assert!(!settings.engines.cuda_graph);
         assert_eq!(settings.engines.weight_streaming_budget, WeightStreamingBudget::Automatic);
         assert_eq!(settings.engines.kernel_specialization, KernelSpecialization::Lazy);
-        let usual = RuntimeOptions::<6>::default().settings();
+        let usual = RuntimeOptions::<8>::default().settings();
         assert!(usual.engines.cuda_graph && !usual.sleeping && usual.polling_us.is_none());
     }
 
@@ -159,22 +181,22 @@ mod tests {
         wrong("cuda-graph=0", "expected true or false");
         wrong("weight-streaming-budget=200%", "a share such as 25%");
         wrong("kernel-specialization=sometimes", "expected eager");
+        wrong("openvino-precision=f16", "expected f32 or bf16");
         wrong("spin=1,spin=2", "has `spin` twice");
         wrong(
             "threads=2",
-            "has no key `threads`; its keys are ort-lib=PATH, trt-lib=PATH, spin=MICROSECONDS, cuda-graph=",
+            "has no key `threads`; its keys are ort-lib=PATH, trt-lib=PATH, openvino-lib=PATH, openvino-precision=TYPE, spin=",
         );
     }
 
     /// A command takes the keys that it has a use for.
     #[test]
     fn commands_have_their_own_keys() {
-        let names = |keys: usize| RuntimeOptions::<6>::KEYS[..keys].iter().map(|key| key.name).collect::<Vec<_>>();
-        assert_eq!(names(2), ["ort-lib", "trt-lib"]);
-        assert!(
-            RuntimeOptions::<2>::read(["spin=1"]).unwrap_err().ends_with("its keys are ort-lib=PATH, trt-lib=PATH")
-        );
-        assert!(RuntimeOptions::<3>::read(["spin=1"]).is_ok());
-        assert!(RuntimeOptions::<3>::read(["cuda-graph=false"]).unwrap_err().contains("no key `cuda-graph`"));
+        let names = |keys: usize| RuntimeOptions::<8>::KEYS[..keys].iter().map(|key| key.name).collect::<Vec<_>>();
+        assert_eq!(names(3), ["ort-lib", "trt-lib", "openvino-lib"]);
+        let error = RuntimeOptions::<3>::read(["spin=1"]).unwrap_err();
+        assert!(error.ends_with("its keys are ort-lib=PATH, trt-lib=PATH, openvino-lib=PATH"), "{error}");
+        assert!(RuntimeOptions::<5>::read(["spin=1"]).is_ok());
+        assert!(RuntimeOptions::<5>::read(["cuda-graph=false"]).unwrap_err().contains("no key `cuda-graph`"));
     }
 }

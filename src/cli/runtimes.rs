@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use planish_artifact::backend::RuntimeSettings;
 use planish_runtimes::cuda::{Cuda, check_kernels, precompile_check};
 use planish_runtimes::tensorrt::{RUNTIME, builder};
-use planish_runtimes::{Description, Runtime};
+use planish_runtimes::{Description, Libraries, Runtime};
 use serde::Serialize;
 
 use super::terminal::progress;
@@ -68,8 +68,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         let count = precompile_check(architecture)?;
         return print(&format!("{count} kernels for {architecture} are in the folder of caches\n"));
     }
-    let RuntimeSettings { ort_library, trt_library, .. } = arguments.runtime.settings();
-    let entries: Vec<Entry> = planish_runtimes::runtimes(ort_library, trt_library.clone())
+    let RuntimeSettings { ort_library, trt_library, openvino_library, .. } = arguments.runtime.settings();
+    let libraries = Libraries { ort: ort_library, trt: trt_library.clone(), openvino: openvino_library };
+    let entries: Vec<Entry> = planish_runtimes::runtimes(libraries)
         .iter()
         .map(|runtime| {
             let name = runtime.name();

@@ -15,6 +15,7 @@ the last one on the cache of those before. Exits 1 when a case fails.
 import argparse
 import sys
 from pathlib import Path
+from typing import Callable
 
 import numpy as np
 import onnx
@@ -41,27 +42,41 @@ Tensors = dict[str, np.ndarray]
 
 
 class Model:
-    """A graph of an artifact at one level of ONNX Runtime's own optimizations."""
+    """A graph of an artifact on some runtime."""
 
-    def __init__(self, path: Path, level):
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = level
-        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    def __init__(self, inputs: dict[str, list], infer: Callable[[Tensors], Tensors]):
+        self.inputs = inputs  # the shape of each, with a number for each size that the graph fixes
+        self.infer = infer
 
     def run(self, inputs: Tensors) -> Tensors:
         """All outputs, by name. The inputs must be those of the graph."""
-        names = {i.name for i in self.session.get_inputs()}
-        if names != set(inputs):
-            raise Mismatch(f"the model's inputs are {sorted(names)}, expected {sorted(inputs)}")
-        outputs = [o.name for o in self.session.get_outputs()]
-        return dict(zip(outputs, self.session.run(outputs, inputs)))
+        if set(self.inputs) != set(inputs):
+            raise Mismatch(f"the model's inputs are {sorted(self.inputs)}, expected {sorted(inputs)}")
+        return self.infer(inputs)
 
     def empty_past(self, batch: int) -> Tensors:
         """A cache of no tokens: [batch, heads, 0, size] for each key and value, and zeros for each state."""
-        past = [i for i in self.session.get_inputs() if i.name.startswith(PAST)]
-        size = lambda i, axis, dim: batch if axis == 0 else 0 if i.name.startswith(PAST_KEYS) and axis == 2 else dim
-        shape = lambda i: tuple(size(i, axis, dim) for axis, dim in enumerate(i.shape))
-        return {i.name: np.zeros(shape(i), np.float32) for i in past}
+        past = {name: shape for name, shape in self.inputs.items() if name.startswith(PAST)}
+        size = lambda name, axis, dim: batch if axis == 0 else 0 if name.startswith(PAST_KEYS) and axis == 2 else dim
+        shape = lambda name, dims: tuple(size(name, axis, dim) for axis, dim in enumerate(dims))
+        return {name: np.zeros(shape(name, dims), np.float32) for name, dims in past.items()}
+
+
+# What loads a graph of an artifact.
+Load = Callable[[Path], Model]
+
+
+def onnx_runtime(level) -> Load:
+    """ONNX Runtime, at one level of its own optimizations."""
+
+    def load(path: Path) -> Model:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = level
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        outputs = [o.name for o in session.get_outputs()]
+        return Model({i.name: i.shape for i in session.get_inputs()}, lambda inputs: dict(zip(outputs, session.run(outputs, inputs))))
+
+    return load
 
 
 def as_past(outputs: Tensors) -> Tensors:
@@ -102,9 +117,9 @@ class Comparison:
             self.worst = max(self.worst, found)
 
 
-def check_single(folder: Path, level, inputs: Tensors, expected: Tensors, compare: Comparison) -> None:
+def check_single(folder: Path, load: Load, inputs: Tensors, expected: Tensors, compare: Comparison) -> None:
     """An encoder, or a decoder and one step of it."""
-    model = Model(folder / "model.onnx", level)
+    model = load(folder / "model.onnx")
     mask = inputs["attention_mask"].astype(bool) if "attention_mask" in inputs else None
     first = {name: t for name, t in inputs.items() if not name.startswith(STEP) and name != "prompt"}
     step = {name.removeprefix(STEP): t for name, t in inputs.items() if name.startswith(STEP)}
@@ -122,21 +137,31 @@ def check_single(folder: Path, level, inputs: Tensors, expected: Tensors, compar
         compare(model.run(part(slice(-1, None)) | as_past(outputs)), {"logits": expected["logits"][:, -1:]})
 
 
-def check_encoder_decoder(folder: Path, level, inputs: Tensors, expected: Tensors, compare: Comparison) -> None:
+def check_encoder_decoder(folder: Path, load: Load, inputs: Tensors, expected: Tensors, compare: Comparison) -> None:
     """Encoder, decoder, and decoder on a cache, each a graph of its own."""
     mask = inputs.get("attention_mask")
-    encoder = Model(folder / "encoder_model.onnx", level)
+    encoder = load(folder / "encoder_model.onnx")
     encoded = encoder.run({name: t for name, t in inputs.items() if not name.startswith("decoder_") and name != "prompt"})
     compare(encoded, {"last_hidden_state": expected["encoder_last_hidden_state"]}, None if mask is None else mask.astype(bool))
     ids, logits = inputs["decoder_input_ids"], expected["logits"]
     # Images have no mask.
     padding = {} if mask is None else {"encoder_attention_mask": mask}
     source = padding | {"encoder_hidden_states": encoded["last_hidden_state"]}
-    decoder = Model(folder / "decoder_model.onnx", level)
+    decoder = load(folder / "decoder_model.onnx")
     compare(decoder.run(source | {"input_ids": ids}), {"logits": logits})
     before = decoder.run(source | {"input_ids": ids[:, :-1]})
     step = padding | {"input_ids": ids[:, -1:]} | as_past(before)
-    compare(Model(folder / "decoder_with_past_model.onnx", level).run(step), {"logits": logits[:, -1:]})
+    compare(load(folder / "decoder_with_past_model.onnx").run(step), {"logits": logits[:, -1:]})
+
+
+def check_case(case: Case, folder: Path, load: Load, compare: Comparison) -> None:
+    """The graphs that a case was compiled into, with all its stored tensors."""
+    inputs, expected = case.tensors()
+    expected = {name: t for name, t in expected.items() if name not in GENERATED}
+    if case.model_type() in COUNTED:
+        inputs = {name: t for name, t in inputs.items() if name.removeprefix(STEP) != "position_ids"}
+    check_parts = check_encoder_decoder if "decoder_input_ids" in inputs else check_single
+    check_parts(folder, load, inputs, expected, compare)
 
 
 def main() -> int:
@@ -148,18 +173,13 @@ def main() -> int:
     args = parser.parse_args()
 
     def check(case: Case, scratch: Path) -> str:
-        inputs, expected = case.tensors()
-        expected = {name: t for name, t in expected.items() if name not in GENERATED}
-        if case.model_type() in COUNTED:
-            inputs = {name: t for name, t in inputs.items() if name.removeprefix(STEP) != "position_ids"}
         folder = case.compile(args.planish, scratch / "out", "--target", args.target)
         for graph in folder.glob("*.onnx"):
             onnx.checker.check_model(graph, full_check=args.target == "onnx")
-        check_parts = check_encoder_decoder if "decoder_input_ids" in inputs else check_single
         compare = Comparison(args.tolerance)
         for level in LEVELS:
             try:
-                check_parts(folder, level, inputs, expected, compare)
+                check_case(case, folder, onnx_runtime(level), compare)
             except Mismatch as e:
                 raise Mismatch(f"{e} ({level.name})") from e
         return f"worst difference {compare.worst:.1e}"

@@ -80,6 +80,8 @@ fn a_comparison_has_the_usual_forms_and_their_accuracy_on_data() {
         ["bert-ort-int8", "ort", "int8", "measured"],
         ["bert-ort-int8-weights", "ort", "int8-weights", "measured"],
         ["bert-ort-int4", "ort", "int4", "measured"],
+        ["bert-openvino-f32", "openvino", "f32", "measured"],
+        ["bert-openvino-int8", "openvino", "int8", "measured"],
     ];
     assert_eq!(cells(&done.stdout), expected);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
@@ -111,7 +113,7 @@ fn a_comparison_has_the_usual_forms_and_their_accuracy_on_data() {
     // Without data static INT8 is left out.
     let done = planish([&["bench", "--compare", text(&model)], &QUICK[..]].concat());
     let done = done.exits(0, &["warning: bert-ort-int8 is left out", "--set calibrate=FILE or --data"]);
-    assert_eq!(cells(&done.stdout).len(), 6);
+    assert_eq!(cells(&done.stdout).len(), 7);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     let advice = &document["recommendations"][0];
     let chosen = cells(&done.stdout).into_iter().find(|cell| advice["choice"]["id"] == cell[0]).unwrap();

@@ -151,7 +151,7 @@ fn ranges_that_do_not_fit_are_errors_of_usage() {
         planish_compile(&golden("bert"), &out, &["--recipe", option]).exits(2, &["`engine`", "add --target trt"]);
     }
     planish_compile(&golden("gpt2"), &out, &["--target", "trt", "--package", "genai"])
-        .exits(2, &["onnxruntime-genai", "onnx, ort, ort-cuda"]);
+        .exits(2, &["onnxruntime-genai", "onnx, ort, openvino, ort-cuda"]);
     planish_compile(&golden("bert"), &out, &["--shapes", "batch_size=1:8:32"])
         .exits(2, &["batch_size", "--target trt"]);
     for (option, part) in [

@@ -76,6 +76,7 @@ mod mock_gpu;
 mod near_patterns;
 mod not_finite;
 mod onnx_sources;
+mod openvino;
 mod output_folder;
 mod overflow;
 mod padded_vocabulary;

@@ -6,6 +6,7 @@ The job has `contestants` (name -> {`file`, `settings` of the session}), `refere
 
 Accuracy: each text alone, so nothing is padded. Its embedding is the mean of `last_hidden_state` over the tokens, scaled
 to length 1. Speed: after a run that does not count, all contestants run once in each round, in another order each round.
+With `cpu_time` in the job, times are those of the processor for all threads of the process, which other programs change less.
 Meanwhile the process has a high priority, so that other programs on the machine disturb it less: with `realtime` in the
 job the real-time one, which leaves other programs almost no time, else a low nice value where the system allows it.
 """
@@ -66,6 +67,7 @@ def prefer(realtime):
 def latency(job, loaded):
     """By name and shape: the median of milliseconds, and of the time of `base` over the own time in the same round."""
     result = {name: {} for name in loaded}
+    clock = time.process_time if job.get("cpu_time") else time.perf_counter
     order, shuffle = list(loaded), random.Random(0)
     for batch, sequence in job["shapes"]:
         fed = {name: inputs.random(batch, sequence, session.names) for name, session in loaded.items()}
@@ -76,9 +78,9 @@ def latency(job, loaded):
             shuffle.shuffle(order)
             seconds = {}
             for name in order:
-                start = time.perf_counter()
+                start = clock()
                 loaded[name].run(fed[name])
-                seconds[name] = time.perf_counter() - start
+                seconds[name] = clock() - start
             rounds.append(seconds)
         for name in loaded:
             ratios = [row[job["base"]] / row[name] for row in rounds]

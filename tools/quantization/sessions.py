@@ -41,6 +41,6 @@ class OpenVinoSession:
         return self.request.infer(inputs, share_inputs=True, share_outputs=False)[0]
 
 
-def load(path: Path, threads: int, **settings):
-    """The model of a file, by its ending."""
-    return (OpenVinoSession if path.suffix == ".xml" else OnnxSession)(path, threads, **settings)
+def load(path: Path, threads: int, openvino=False, **settings):
+    """The model of a file on the runtime of its ending, or an ONNX file on OpenVINO."""
+    return (OpenVinoSession if openvino or path.suffix == ".xml" else OnnxSession)(path, threads, **settings)

@@ -15,7 +15,7 @@ mod variant;
 use std::fmt;
 
 use planish_models::Loaded;
-use planish_passes::{ONNX, ORT, ORT_CUDA, TRT, Target};
+use planish_passes::{ONNX, OPENVINO, ORT, ORT_CUDA, TRT, Target};
 use planish_runtimes::Runtime;
 
 use crate::precision::PrecisionName;
@@ -32,7 +32,7 @@ pub use temporary::TemporaryFiles;
 pub use variant::Variant;
 
 use Variant::{DynamicInt8, Of, Unfused};
-use runtimes::{cpu, cuda, interpreter, native, native_baseline, native_emulator, tensorrt};
+use runtimes::{cpu, cuda, interpreter, native, native_baseline, native_emulator, openvino, tensorrt};
 
 /// What graphs are compiled for, and what is done with them.
 pub struct Backend {
@@ -71,7 +71,7 @@ pub enum Device {
 pub type MakeRuntime = fn(&RuntimeSettings) -> Box<dyn Runtime>;
 
 /// Every backend, in the order of messages.
-pub static BACKENDS: &[&Backend] = &[&ANY_ONNX, &ONNX_RUNTIME, &ONNX_RUNTIME_CUDA, &TENSORRT, &CUDA];
+pub static BACKENDS: &[&Backend] = &[&ANY_ONNX, &ONNX_RUNTIME, &OPENVINO_CPU, &ONNX_RUNTIME_CUDA, &TENSORRT, &CUDA];
 
 /// Any ONNX runtime. Artifacts for it are verified and measured on ONNX Runtime.
 pub static ANY_ONNX: Backend = Backend {
@@ -88,6 +88,16 @@ pub static ONNX_RUNTIME: Backend = Backend {
     target: &ORT,
     emitter: &OnnxEmitter::WHOLE,
     runtimes: &[cpu, interpreter],
+    engines: None,
+    device: Some(Device::Cpu),
+    tolerances: Tolerances::of,
+};
+
+/// OpenVINO's plugin for processors.
+pub static OPENVINO_CPU: Backend = Backend {
+    target: &OPENVINO,
+    emitter: &OnnxEmitter::MAPPED,
+    runtimes: &[openvino, interpreter],
     engines: None,
     device: Some(Device::Cpu),
     tolerances: Tolerances::of,
@@ -131,13 +141,14 @@ pub static LOCAL: &Backend = &ONNX_RUNTIME;
 pub static PORTABLE: &Backend = &ANY_ONNX;
 
 /// What a bench of a checkpoint compares where nothing is named: on GPUs the baseline, the runtime of planish and ONNX
-/// Runtime, then the processor with the slowest first. A backend, the place of a runtime among its runtimes, and the forms.
+/// Runtime, then the processor with the slowest first, and OpenVINO. A backend, the place of a runtime among its runtimes, and the forms.
 pub static USUAL: &[(&Backend, usize, &[Variant])] = &[
     (&CUDA, 1, &[Of(F32), Of(Fp16)]),
     (&CUDA, 0, &[Of(F32), Of(Fp16), Of(Int8)]),
     (&ONNX_RUNTIME_CUDA, 0, &[Of(F32), Of(Fp16)]),
     (&ANY_ONNX, 0, &[Unfused]),
     (&ONNX_RUNTIME, 0, &[Of(F32), Of(Fp16), DynamicInt8, Of(Int8), Of(Int8Weights), Of(Int4)]),
+    (&OPENVINO_CPU, 0, &[Of(F32), Of(Int8)]),
 ];
 
 impl PartialEq for Backend {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use planish_eval::Limits;
 use planish_ir::DType;
 use planish_runtimes::cuda::{Cuda, WithoutGraphs};
+use planish_runtimes::openvino::{InferencePrecision, OpenVino};
 use planish_runtimes::ort::{OnnxRuntime, OptimizationLevel, OrtOptions, Provider};
 use planish_runtimes::tensorrt::{LoadOptions, TensorRt};
 use planish_runtimes::{Arithmetic, ReferenceRuntime, Runtime, Unavailable};
@@ -18,6 +19,10 @@ pub struct RuntimeSettings {
     pub ort_library: Option<PathBuf>,
     /// The file or folder of TensorRT's shared library, where the user named one.
     pub trt_library: Option<PathBuf>,
+    /// The file or folder of OpenVINO's shared library, where the user named one.
+    pub openvino_library: Option<PathBuf>,
+    /// What OpenVINO computes products in; what the artifact says where absent.
+    pub openvino_precision: Option<InferencePrecision>,
     /// The runtime that the user chose, in place of the one that artifacts are compiled for.
     pub runtime: Option<MakeRuntime>,
     /// Whether idle worker threads of ONNX Runtime sleep instead of polling for work.
@@ -80,6 +85,12 @@ fn with_graphs(runtime: Cuda, settings: &RuntimeSettings) -> Box<dyn Runtime> {
 /// TensorRT.
 pub(super) fn tensorrt(settings: &RuntimeSettings) -> Box<dyn Runtime> {
     Box::new(TensorRt::new(settings.trt_library.clone()).options(settings.engines))
+}
+
+/// OpenVINO's plugin for processors.
+pub(super) fn openvino(settings: &RuntimeSettings) -> Box<dyn Runtime> {
+    let precision = settings.openvino_precision.unwrap_or_default();
+    Box::new(OpenVino::new(settings.openvino_library.clone()).precision(precision))
 }
 
 /// The reference interpreter.

@@ -40,6 +40,9 @@ pub(crate) struct Start {
     weight_streaming_budget: String,
     ort_library: Option<PathBuf>,
     trt_library: Option<PathBuf>,
+    openvino_library: Option<PathBuf>,
+    /// What OpenVINO computes products in.
+    openvino_precision: Option<String>,
 }
 
 /// What a worker loads.
@@ -191,6 +194,8 @@ impl Start {
             weight_streaming_budget: settings.engines.weight_streaming_budget.to_string(),
             ort_library: settings.ort_library.clone(),
             trt_library: settings.trt_library.clone(),
+            openvino_library: settings.openvino_library.clone(),
+            openvino_precision: settings.openvino_precision.map(|precision| precision.to_string()),
         }
     }
 
@@ -210,9 +215,12 @@ impl Start {
             unfused_codes: self.unfused_codes,
             ort_library: self.ort_library.clone(),
             trt_library: self.trt_library.clone(),
+            openvino_library: self.openvino_library.clone(),
             ..RuntimeSettings::default()
         };
         let unread = |reason: String| anyhow!(reason);
+        let precision = self.openvino_precision.as_deref();
+        settings.openvino_precision = precision.map(str::parse).transpose().map_err(unread)?;
         settings.engines.warn = warn;
         settings.engines.cuda_graph = self.cuda_graph;
         settings.engines.kernel_specialization = self.kernel_specialization.parse().map_err(unread)?;
@@ -368,7 +376,7 @@ mod tests {
     fn the_script_that_compares_with_python_starts_a_worker() {
         let line = r#"{"what": {"File": {"format": "ONNX", "file": "model.onnx"}}, "runtime": "ort", "threads": 2, "sleeping": true,
             "unfused_codes": false, "cuda_graph": true, "kernel_specialization": "eager", "weight_streaming_budget": "-2",
-            "ort_library": null, "trt_library": null}"#;
+            "ort_library": null, "trt_library": null, "openvino_library": null, "openvino_precision": null}"#;
         let start: Start = serde_json::from_str(line).unwrap();
         assert_eq!(start.path(), Path::new("model.onnx"));
     }

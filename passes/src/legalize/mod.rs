@@ -30,7 +30,7 @@ pub use chunk::CHUNK_ATTENTION;
 pub use experts::LOWER_EXPERTS;
 pub use flatten::FLATTEN_TOKENS;
 pub use kernels::{CHECK_KERNELS, Kernels, Signature};
-pub(crate) use kernels::{native, tables, tensorrt};
+pub(crate) use kernels::{native, openvino, tables, tensorrt};
 pub use linear::LOWER_LINEAR;
 pub use move_codes::MOVE_CODES;
 pub use norm::LOWER_NORMS;

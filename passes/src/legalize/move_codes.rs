@@ -33,7 +33,12 @@ pub const MOVE_CODES: Pass = Pass {
             %y = foreign([%y/reshape, @s, @z], []) {domain = \"ai.onnx\", op = \"DequantizeLinear\", version = 19, captures = [], results = [f32[n, 6]]} : f32[n, 6]
             output y = %y",
     },
-    applies: |options| matches!(options.target.quantized, QuantizedForm::Pairs | QuantizedForm::IntegerProducts),
+    applies: |options| {
+        matches!(
+            options.target.quantized,
+            QuantizedForm::Pairs | QuantizedForm::UnsignedPairs | QuantizedForm::IntegerProducts
+        )
+    },
     run,
 };
 

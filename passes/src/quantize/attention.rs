@@ -24,7 +24,9 @@ pub(super) fn named(graph: &Graph, settings: &Settings) -> Vec<(NodeId, [ValueId
     };
     match settings.form {
         QuantizedForm::IntegerProducts => graph.nodes().filter_map(products).collect(),
-        QuantizedForm::Pairs | QuantizedForm::SignedPairs | QuantizedForm::Codes => Vec::new(),
+        QuantizedForm::Pairs | QuantizedForm::UnsignedPairs | QuantizedForm::SignedPairs | QuantizedForm::Codes => {
+            Vec::new()
+        }
     }
 }
 

@@ -46,7 +46,7 @@ impl Settings {
     #[must_use]
     pub fn int8(target: &Target) -> Self {
         let codes = match target.quantized {
-            QuantizedForm::IntegerProducts => DType::U8,
+            QuantizedForm::IntegerProducts | QuantizedForm::UnsignedPairs => DType::U8,
             QuantizedForm::Pairs | QuantizedForm::SignedPairs | QuantizedForm::Codes => DType::I8,
         };
         Self {

@@ -29,46 +29,17 @@ pub(crate) fn load(search: &Search) -> Result<&'static Loaded, Unavailable> {
     static LOADING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = LOADING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     match LOADED.get() {
-        Some(loaded) => agrees(loaded, search).map(|()| loaded),
+        Some(loaded) => search
+            .agrees(&loaded.path)
+            .map(|()| loaded)
+            .map_err(|unavailable| Unavailable { runtime: Provider::Cpu.runtime(), ..unavailable }),
         None => find(search).map(|loaded| LOADED.get_or_init(|| loaded)),
     }
 }
 
-/// Whether the library that is loaded is the one that is named now, if one is.
-fn agrees(loaded: &Loaded, search: &Search) -> Result<(), Unavailable> {
-    let Some(place) = search.places().into_iter().find(|p| matches!(p.rule, Rule::Option | Rule::Variable)) else {
-        return Ok(());
-    };
-    let same =
-        |file: PathBuf| file.canonicalize().is_ok_and(|file| loaded.path.canonicalize().is_ok_and(|l| l == file));
-    if place.files().is_ok_and(|files| files.into_iter().any(same)) {
-        return Ok(());
-    }
-    Err(Unavailable {
-        runtime: Provider::Cpu.runtime(),
-        reason: format!("this process has already loaded {}", loaded.path.display()),
-        looked: vec![place.to_string()],
-        remedy: "use one ONNX Runtime in a process".to_owned(),
-    })
-}
-
 fn find(search: &Search) -> Result<Loaded, Unavailable> {
-    let mut looked = Vec::new();
-    for place in search.places() {
-        let mut note = |path: &Path, what: &str| looked.push(format!("{} ({}): {what}", path.display(), place.rule()));
-        match place.files() {
-            Err(reason) => note(&place.path, &reason),
-            Ok(files) => {
-                for path in files {
-                    match probe(&path).and_then(|version| start(&path, &version, &place)) {
-                        Ok(loaded) => return Ok(loaded),
-                        Err(reason) => note(&path, &reason),
-                    }
-                }
-            }
-        }
-    }
-    Err(Unavailable {
+    let usable = |path: &Path, place: &Place| probe(path).and_then(|version| start(path, &version, place));
+    search.first(usable).map_err(|looked| Unavailable {
         runtime: Provider::Cpu.runtime(),
         reason: format!("no ONNX Runtime 1.{ORT_API_VERSION} or newer was found"),
         looked,

@@ -34,6 +34,7 @@ pub const LIBRARY_VARIABLE: &str = "PLANISH_ORT_LIB";
 
 /// ONNX Runtime's shared library.
 pub(crate) static LIBRARY: SharedLibrary = SharedLibrary {
+    product: "ONNX Runtime",
     option: "--runtime-option ort-lib",
     variable: LIBRARY_VARIABLE,
     file: "libonnxruntime.so",

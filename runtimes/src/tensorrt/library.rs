@@ -62,30 +62,15 @@ impl Library {
     pub fn open(named: Option<PathBuf>) -> Result<&'static Self, Unavailable> {
         static OPEN: Mutex<Vec<&'static Library>> = Mutex::new(Vec::new());
         let mut open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut looked = Vec::new();
-        for place in Search::of_process(&LIBRARY, named).places() {
-            let mut note =
-                |path: &Path, what: &str| looked.push(format!("{} ({}): {what}", path.display(), place.rule()));
-            match place.files() {
-                Err(reason) => note(&place.path, &reason),
-                Ok(files) => {
-                    for path in files {
-                        if let Some(found) = open.iter().find(|library| library.path == path) {
-                            return Ok(found);
-                        }
-                        match Self::load(&path, &place) {
-                            Ok(library) => {
-                                let library: &'static Self = Box::leak(Box::new(library));
-                                open.push(library);
-                                return Ok(library);
-                            }
-                            Err(reason) => note(&path, &reason),
-                        }
-                    }
-                }
+        let found = Search::of_process(&LIBRARY, named).first(|path, place| {
+            if let Some(found) = open.iter().find(|library| library.path == path) {
+                return Ok(*found);
             }
-        }
-        Err(Unavailable {
+            let library: &'static Self = Box::leak(Box::new(Self::load(path, place)?));
+            open.push(library);
+            Ok(library)
+        });
+        found.map_err(|looked| Unavailable {
             runtime: RUNTIME,
             reason: format!("no {PRODUCT} {} was found", needed()),
             looked,
@@ -239,6 +224,7 @@ fn load_parser(main: &Path, place: &Place) -> Result<Parser, String> {
 }
 
 static PARSER: SharedLibrary = SharedLibrary {
+    product: PRODUCT,
     option: LIBRARY.option,
     variable: LIBRARY_VARIABLE,
     file: if ENTERPRISE { "libnvonnxparser.so" } else { "libtensorrt_onnxparser_rtx.so" },

@@ -107,6 +107,7 @@ pub const LIBRARY_VARIABLE: &str = "PLANISH_TRT_LIB";
 /// The library that builds and runs engines.
 #[cfg(feature = "trtx")]
 static LIBRARY: SharedLibrary = SharedLibrary {
+    product: PRODUCT,
     option: "--runtime-option trt-lib",
     variable: LIBRARY_VARIABLE,
     file: if ENTERPRISE { "libnvinfer.so" } else { "libtensorrt_rtx.so" },

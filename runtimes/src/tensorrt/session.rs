@@ -20,7 +20,7 @@ use super::options::Profile;
 use super::ports::{on_host, ports, profiles, sizes};
 use super::runtime_config::RuntimeConfig;
 use super::{RUNTIME, shapes};
-use crate::api::in_order;
+use crate::api::{in_order, rename_dimensions};
 use crate::value::Kept;
 use crate::{DeviceTimes, Port, RuntimeError, RuntimeValue, Session};
 
@@ -236,12 +236,7 @@ impl Session for EngineSession {
     }
 
     fn name_dimensions(&mut self, ports: &[Port]) {
-        for own in self.inputs.iter_mut().chain(&mut self.outputs) {
-            let same = |port: &&Port| port.name == own.name && port.ty.shape.rank() == own.ty.shape.rank();
-            if let Some(port) = ports.iter().find(same) {
-                own.ty.shape = port.ty.shape.clone();
-            }
-        }
+        rename_dimensions(self.inputs.iter_mut().chain(&mut self.outputs), ports);
     }
 
     fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {

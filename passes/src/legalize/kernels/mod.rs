@@ -1,13 +1,14 @@
 //! The check that the target has a kernel for every operator.
 
 pub(crate) mod native;
+pub(crate) mod openvino;
 pub(crate) mod tables;
 pub(crate) mod tensorrt;
 
 use planish_ir::ops::{Foreign, Row};
 use planish_ir::{DType, Graph, Node, Op, ValueId};
 
-use super::quantized::unfit;
+use super::quantized::{MICROSOFT, unfit};
 use super::{attention, mask};
 use crate::{AttentionForm, Example, ONNX, Options, Outcome, Pass, PassError, QuantizedForm, Target};
 

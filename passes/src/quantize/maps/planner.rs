@@ -19,7 +19,9 @@ impl Settings {
         match (self.codes, self.form) {
             (DType::F8E4M3FN, _) | (_, QuantizedForm::Codes) => None,
             // An activation that gives no negative numbers is the limit of unsigned codes.
-            (_, QuantizedForm::IntegerProducts | QuantizedForm::Pairs) => Some(DType::U8),
+            (_, QuantizedForm::IntegerProducts | QuantizedForm::UnsignedPairs | QuantizedForm::Pairs) => {
+                Some(DType::U8)
+            }
             (_, QuantizedForm::SignedPairs) => Some(DType::I8),
         }
     }

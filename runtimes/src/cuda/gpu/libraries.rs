@@ -20,6 +20,7 @@ use crate::find::{Place, Rule, Search, SharedLibrary};
 const VARIABLE: &str = "PLANISH_CUDA_LIB";
 
 static NVRTC: SharedLibrary = SharedLibrary {
+    product: "NVRTC",
     option: VARIABLE,
     variable: VARIABLE,
     file: "libnvrtc.so",
@@ -29,6 +30,7 @@ static NVRTC: SharedLibrary = SharedLibrary {
 };
 
 static CUBLASLT: SharedLibrary = SharedLibrary {
+    product: "cuBLASLt",
     option: VARIABLE,
     variable: VARIABLE,
     file: "libcublasLt.so",
