@@ -111,6 +111,7 @@ mod states;
 mod stores;
 mod support;
 mod sweep;
+mod tensor_parallel;
 mod toy_backend;
 mod transcribe;
 mod transformers_js;

@@ -6,6 +6,7 @@
 mod attention;
 mod bert;
 mod cast;
+mod collective;
 mod control;
 mod conv;
 mod einsum;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Channels, StoredRange, Weight, WeightExpr};
+use super::{Channels, Weight, WeightExpr};
 
 impl Weight {
     /// The elements with these indices of an axis. A range of a file that has them one after the other stays a range of the
@@ -17,15 +17,17 @@ impl Weight {
         if range == (0..size) {
             return Some(self.clone());
         }
-        let inside = self.of_what_it_is_made(axis, &range);
-        inside.or_else(|| self.gather(axis, &range.collect::<Vec<_>>()))
+        self.of_what_it_is_made(axis, &range).or_else(|| match axis {
+            0 => self.rows(range),
+            _ => self.gather(axis, &range.collect::<Vec<_>>()),
+        })
     }
 
     /// The same transform of ranges, where it has one.
     fn of_what_it_is_made(&self, axis: usize, range: &Range<usize>) -> Option<Self> {
         let along = |of: &Self| of.slice(axis, range.clone());
         match self.expr() {
-            WeightExpr::Stored(stored) => self.range_of_file(stored, axis, range),
+            WeightExpr::Stored(_) => self.range_of_file(axis, range),
             WeightExpr::Transpose(of, perm) => of.slice(perm[axis], range.clone())?.transpose(perm),
             WeightExpr::Cast(of) => along(of)?.cast(self.dtype()),
             WeightExpr::FlipSign(of) => along(of)?.flip_sign(),
@@ -62,16 +64,13 @@ impl Weight {
         }
     }
 
-    /// The bytes of a file, where these indices are neighbours in it.
-    fn range_of_file(&self, stored: &StoredRange, axis: usize, range: &Range<usize>) -> Option<Self> {
-        let is_leading = self.shape()[..axis].iter().all(|size| *size == 1);
-        let bits = self.shape()[axis + 1..].iter().product::<usize>().checked_mul(self.dtype().bits())?;
-        let start = bits.checked_mul(range.start)?;
-        let aligned = start.is_multiple_of(8) && is_leading;
-        let offset = stored.offset.checked_add(u64::try_from(start / 8).ok().filter(|_| aligned)?)?;
+    /// A range of the file, where the indices are neighbours in it.
+    fn range_of_file(&self, axis: usize, range: &Range<usize>) -> Option<Self> {
+        let (leading, rest) = self.shape().split_at(axis);
         let mut shape = self.shape().to_vec();
         shape[axis] = range.len();
-        Self::stored(self.dtype(), shape, StoredRange { offset, ..stored.clone() })
+        let rows = leading.iter().all(|size| *size == 1).then(|| self.reshape(rest)?.rows(range.clone()))?;
+        rows?.reshape(&shape)
     }
 
     /// The range of the axis of `of` that has the same elements, under the shape of the range.

@@ -11,6 +11,7 @@ mod docs;
 mod fused;
 mod graph;
 mod rows;
+mod slice;
 mod text;
 mod unpack;
 mod weight;
