@@ -12,7 +12,7 @@ use planish_eval::Tensor;
 use planish_ir::Graph;
 use planish_onnx::Placement;
 use planish_passes::{CUDA, Half, HalfPrecision};
-use planish_runtimes::{Format, Model, SessionOptions, graph_file};
+use planish_runtimes::{Format, Libraries, Model, SessionOptions, graph_file};
 use serde_json::Value;
 
 use crate::support::{
@@ -310,7 +310,8 @@ fn leaves_out_padding(name: &str, half: Option<Half>) {
     let names: Vec<String> = graph.inputs().iter().map(|input| graph.value(*input).name.clone()).collect();
     let inputs: Vec<(&str, Tensor)> = names.iter().map(|name| (name.as_str(), input(name))).collect();
     let [expected, given] = ["reference", "cuda-emulator"].map(|runtime| {
-        let runtime = planish_runtimes::runtimes(None, None).into_iter().find(|other| other.name() == runtime).unwrap();
+        let runtime =
+            planish_runtimes::runtimes(Libraries::default()).into_iter().find(|other| other.name() == runtime).unwrap();
         runtime.load(Model::Graph(&graph), SessionOptions::default()).unwrap().run(&inputs).unwrap()
     });
     let limit = if half.is_some() { 2e-2 } else { 1e-4 };

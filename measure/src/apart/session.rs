@@ -96,7 +96,7 @@ impl Apart {
     /// # Errors
     /// When that is impossible.
     pub(crate) fn load_another(&mut self, start: Start) -> Result<()> {
-        match self.ask(&Ask::Load(start))? {
+        match self.ask(&Ask::Load(Box::new(start)))? {
             Answer::Loaded(model) => self.has_loaded(model),
             _ => bail!(OTHER_ANSWER),
         }

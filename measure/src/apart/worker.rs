@@ -86,7 +86,7 @@ pub(super) enum Ask {
     },
     Usage,
     /// Load another model, which is the one to run from now on; the others stay loaded.
-    Load(Start),
+    Load(Box<Start>),
 }
 
 #[derive(Serialize, Deserialize)]

@@ -33,8 +33,7 @@ fn compiled(manifest: &Value) -> Map<String, Value> {
     let cases = list(&manifest["verification"]["cases"]);
     let outputs: Vec<Value> = cases.iter().flat_map(|case| list(&case["outputs"])).collect();
     let all = |name: &str| outputs.iter().filter_map(|of| of["figures"][name].as_f64()).collect::<Vec<f64>>();
-    let worst: [(&str, fn(f64, f64) -> f64); 3] = [("max_rel", f64::max), ("cosine", f64::min), ("top1", f64::min)];
-    for (name, worse) in worst {
+    for (name, worse) in [("max_rel", f64::max as fn(f64, f64) -> f64), ("cosine", f64::min), ("top1", f64::min)] {
         if let Some(figure) = all(name).into_iter().reduce(worse) {
             figures.insert(format!("verification.{name}"), figure.into());
         }

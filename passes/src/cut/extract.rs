@@ -1,6 +1,6 @@
 //! The graphs of stages.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use planish_ir::handle::Handle;
 use planish_ir::{Def, Dim, Graph, NodeId, Symbol, ValueId};
@@ -89,8 +89,8 @@ impl Part<'_> {
     }
 
     /// What some values need of the stage, and the nodes that compute it, in order.
-    fn needed(&self, outputs: impl Iterator<Item = ValueId>) -> (HashSet<ValueId>, Vec<NodeId>) {
-        let mut needed: HashSet<ValueId> = HashSet::new();
+    fn needed(&self, outputs: impl Iterator<Item = ValueId>) -> (BTreeSet<ValueId>, Vec<NodeId>) {
+        let mut needed = BTreeSet::new();
         let mut open: Vec<ValueId> = outputs.collect();
         // A stage that passes a value on takes it.
         while let Some(value) = open.pop() {
@@ -111,7 +111,7 @@ impl Part<'_> {
     }
 
     /// The symbols that the values of the stage and its operators have.
-    fn symbols(&self, needed: &HashSet<ValueId>) -> HashSet<Symbol> {
+    fn symbols(&self, needed: &BTreeSet<ValueId>) -> HashSet<Symbol> {
         let mut symbols: HashSet<Symbol> = HashSet::new();
         for value in needed {
             symbols.extend(self.graph.type_of(*value).dims().flat_map(Dim::symbols).cloned());
@@ -123,7 +123,7 @@ impl Part<'_> {
     }
 
     /// Whether an input says a size that the stage needs and that no input which it takes anyway, and none before, says.
-    fn gives_size(&self, input: ValueId, symbols: &HashSet<Symbol>, needed: &HashSet<ValueId>) -> bool {
+    fn gives_size(&self, input: ValueId, symbols: &HashSet<Symbol>, needed: &BTreeSet<ValueId>) -> bool {
         let says = |value: ValueId, symbol: &Symbol| {
             self.graph.type_of(value).dims().any(|dim| dim.as_multiple().is_some_and(|(own, _)| own == symbol))
         };

@@ -1,6 +1,6 @@
 //! The places where a graph can be cut.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use planish_ir::handle::Handle;
 use planish_ir::{Bindings, DType, Def, Graph, InputRole, NodeId, Symbol, ValueId};
@@ -72,7 +72,7 @@ fn crossing(graph: &Graph, nodes: &[NodeId]) -> Vec<(usize, Option<ValueId>)> {
         let given_again = role.cache().is_some() || role == InputRole::EncoderStates || light[input.index()];
         !given_again && graph.type_of(**input).dtype().is_none_or(DType::is_float)
     };
-    let mut lives: HashMap<ValueId, (usize, usize)> =
+    let mut lives: BTreeMap<ValueId, (usize, usize)> =
         graph.inputs().iter().filter(is_hidden).map(|input| (*input, (0, 0))).collect();
     for (at, &id) in nodes.iter().enumerate() {
         let node = graph.node(id);
