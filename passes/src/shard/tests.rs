@@ -235,7 +235,7 @@ fn tables_and_heads_are_cut_by_tokens() {
         graph
     };
     for (vocabulary, ranks) in [(12, 2), (13, 2), (13, 4), (9, 8)] {
-        let ids: Vec<i64> = (0i64..).take(vocabulary).collect::<Vec<_>>().into_iter().rev().collect();
+        let ids: Vec<i64> = (0..vocabulary).rev().map(|id| i64::try_from(id).unwrap()).collect();
         let ids = Tensor::new(vec![1, vocabulary], ids).unwrap();
         let plan = same(&tokens(vocabulary), ranks, &[("input_ids", ids)]);
         let operators: Vec<&str> = plan.collectives.iter().map(|collective| collective.operator).collect();
