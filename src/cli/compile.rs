@@ -62,7 +62,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
     opset: Option<u32>,
-    /// Cut the model for N GPUs that run at the same time and exchange sums: a graph for each, target trt or onnx
+    /// Cut the model for N GPUs that exchange sums: a graph for each (trt, onnx)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=1024))]
     tensor_parallel: Option<u16>,
     /// Whether weights are copied into the artifact, or linked: the checkpoint's files, on the same filesystem, which ONNX
@@ -76,7 +76,7 @@ pub(super) struct Arguments {
     /// take the first
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     variants: Vec<VariantName>,
-    /// Cut each part into N stages of about the same cost, each an ONNX file; other commands run them in turn
+    /// Cut each part into N stages of about the same cost, an ONNX file each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..))]
     pipeline: Option<u16>,
     /// Lower every operator to plain arithmetic, as a baseline for comparisons
@@ -374,8 +374,10 @@ impl Arguments {
     fn beside_ranks(&self, asked: &Asked) -> Option<&'static str> {
         let options = [
             (!self.variants.is_empty(), "--variants"),
+            (self.pipeline.is_some(), "--pipeline"),
             (asked.evaluate.is_some(), "--evaluate"),
             (asked.max_loss.is_some(), "--max-loss"),
+            (self.tuning.is_given(), "--tune"),
         ];
         options.into_iter().find_map(|(given, option)| given.then_some(option))
     }

@@ -13,7 +13,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
         &[
             ("model", "A checkpoint folder, .safetensors, .gguf or .onnx file, artifact, or a name of the hub"),
             ("output", "The folder to write [default: NAME-TARGET-PRECISION in the current folder]"),
-            ("target", "onnx, ort (ONNX Runtime), openvino, ort-cuda, trt (TensorRT) or cuda [default: ort]"),
+            ("target", "onnx, ort (ONNX Runtime), openvino, ort-cuda, trt or cuda [default: ort]"),
             ("task", "The task, such as text-classification [default: the task in config.json]"),
             ("shapes", "Fix the shape of an input of an ONNX graph; for trt the sizes of a profile"),
             ("opset", "The ONNX opset of the artifact [default: 20, and more where needed]"),

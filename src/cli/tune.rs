@@ -23,7 +23,7 @@ pub(super) struct TuneArguments {
     /// Measure forms of the graph, threads and polling here, and write the fastest; SHAPES: rows x tokens [default: 1x128]
     #[arg(long, value_name = "SHAPES", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = Shapes::parse)]
     tune: Option<Shapes>,
-    /// How long that takes, such as 5m; an earlier search of as much time is taken again [default: 60s]
+    /// How long --tune may take, such as 5m [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "tune")]
     tune_time: Option<Duration>,
 }
@@ -83,7 +83,7 @@ impl TuneArguments {
         if self.is_given() && backend.target.forms.is_empty() {
             let target = backend.target;
             return Err(Usage(format!(
-                "--tune is for targets ort and onnx; target {target} chooses its kernels by itself: leave --tune out"
+                "--tune is for targets onnx, ort and openvino; target {target} chooses its kernels by itself: leave --tune out"
             )));
         }
         Ok(())

@@ -104,7 +104,7 @@ fn pages_are_one_file_with_the_graph() {
         }
         known.extend(node[4].as_array().unwrap().iter().filter_map(Value::as_u64));
     }
-    let product = nodes.iter().find(|node| node[1] == "com.microsoft.MatMulNBits").unwrap();
+    let product = nodes.iter().find(|node| node[1] == "MatMulNBits").unwrap();
     assert!(product[5].as_str().unwrap().contains("block_size"), "{product}");
     let weight = values.iter().find(|value| value[0] == "wte.weight").unwrap();
     assert_eq!((&weight[2], &weight[3]), (&json!(6576), &json!("model.onnx")));

@@ -69,6 +69,11 @@ impl Registry {
         end();
     }
 
+    /// What is in its place was a step: a signal ends the command, which is not all but done.
+    pub fn goes_on(&self) {
+        self.work().placed = false;
+    }
+
     /// Waits for a signal that has begun to end the process: what the command says after this is not cut off
     /// by one that came before.
     pub fn settle(&self) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use planish_artifact::files;
+use planish_artifact::files::{self, unfinished::PROCESS};
 use planish_files::Kind;
 use serde::{Deserialize, Serialize};
 
@@ -156,7 +156,9 @@ impl Jobs {
             return Ok(());
         }
         std::fs::create_dir_all(output).with_context(|| format!("cannot make the folder {}", output.display()))?;
-        files::write(&output.join(Self::FILE), (serde_json::to_string_pretty(self)? + "\n").as_bytes())
+        files::write(&output.join(Self::FILE), (serde_json::to_string_pretty(self)? + "\n").as_bytes())?;
+        PROCESS.goes_on();
+        Ok(())
     }
 
     fn planned(plan: &Plan, digest: String, folder: &Path) -> Result<Self> {

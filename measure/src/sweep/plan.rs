@@ -97,6 +97,20 @@ pub struct Shape {
 /// Options that a plan cannot have: the sweep gives them.
 const OWN: [&str; 5] = ["-o", "--output", "--json", "--threads", "--verify"];
 
+/// Options that a plan cannot have because they name files, whose digests no job would have, or several contestants, whose figures
+/// would have one name.
+const UNKNOWN: [&str; 7] = ["--adapter", "--calibrate", "--compare", "--data", "--evaluate", "--inputs", "--reference"];
+
+/// The values of an option among words: of `NAME VALUE` and of `NAME=VALUE`.
+fn values<'a>(words: &'a [String], name: &str) -> impl Iterator<Item = &'a str> {
+    let next = words.iter().skip(1).map(Some).chain([None]);
+    words.iter().zip(next).filter_map(move |(word, next)| match word.strip_prefix(name) {
+        Some("") => next.map(String::as_str),
+        Some(more) => more.strip_prefix('='),
+        None => None,
+    })
+}
+
 impl Plan {
     /// Reads a plan; returns the digest of its file too.
     ///
@@ -134,6 +148,9 @@ impl Plan {
                 return wrong(format!("`{member}` has the name `{name}` twice, or it is empty: each needs its own"));
             }
         }
+        if let Some(shape) = self.shapes.iter().enumerate().find(|(at, shape)| self.shapes[..*at].contains(shape)) {
+            return wrong(format!("`shapes` has {} rows and the same tokens twice", shape.1.batch));
+        }
         for of in &self.data {
             if let Some(name) = of.models.iter().flatten().find(|name| !models.contains(&name.as_str())) {
                 return wrong(format!(
@@ -144,8 +161,29 @@ impl Plan {
         }
         let options = self.forms.iter().flat_map(|of| &of.options).chain(self.data.iter().flat_map(|of| &of.options));
         let is_own = |option: &&String| OWN.iter().any(|own| *option == own || option.starts_with(&format!("{own}=")));
-        match options.chain(&self.bench).find(is_own) {
-            Some(option) => wrong(format!("the sweep itself gives `{option}`; leave it out of the options")),
+        let mut all = options.chain(&self.bench);
+        if let Some(option) = all.clone().find(is_own) {
+            return wrong(format!("the sweep itself gives `{option}`; leave it out of the options"));
+        }
+        let is_unknown =
+            |option: &&String| UNKNOWN.iter().any(|name| *option == name || option.starts_with(&format!("{name}=")));
+        if let Some(option) = all.find(is_unknown) {
+            return wrong(format!(
+                "`{option}` is no option of a plan: what it names has no digest or no row of its own. Forms have `calibrate` and \
+                 `recipe`, and the plan has `data`"
+            ));
+        }
+        let words = self.forms.iter().map(|of| &of.options).chain(self.data.iter().map(|of| &of.options));
+        let file = |words| values(words, "--recipe").find(|value| !value.contains('='));
+        if let Some(file) = words.chain([&self.bench]).find_map(|words| file(words)) {
+            return wrong(format!(
+                "`--recipe {file}` names a file, whose digest no job has; give it as `recipe` of the form"
+            ));
+        }
+        match values(&self.bench, "--runtime").find(|value| value.contains(',')) {
+            Some(value) => {
+                wrong(format!("`--runtime {value}` names several runtimes, and a job measures one; give one"))
+            }
             None => Ok(()),
         }
     }
@@ -179,6 +217,20 @@ mod tests {
             (
                 &SMALL.replace("\"f32\"", "\"f32\", \"options\": [\"--output=x\"]"),
                 "the sweep itself gives `--output=x`",
+            ),
+            (
+                &SMALL.replace("\"f32\"", "\"f32\", \"options\": [\"--recipe\", \"x.json\"]"),
+                "`--recipe x.json` names a file",
+            ),
+            (
+                &SMALL.replace("\"f32\"", "\"f32\", \"options\": [\"--calibrate=x\"]"),
+                "`--calibrate=x` is no option of a plan",
+            ),
+            (&SMALL.replace("}]}", "}], \"bench\": [\"--runtime\", \"ort,reference\"]}"), "names several runtimes"),
+            (&SMALL.replace("}]}", "}], \"bench\": [\"--compare\", \"x\"]}"), "`--compare` is no option of a plan"),
+            (
+                &SMALL.replace("}]}", "}], \"shapes\": [{\"batch\": 2}, {\"batch\": 2}]}"),
+                "has 2 rows and the same tokens twice",
             ),
             (&SMALL.replace("}]}", "}], \"threads\": 0}"), "are 1 at least"),
             (&SMALL.replace("}]}", "}], \"shapes\": [{\"batch\": 0}]}"), "are 1 at least"),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use planish_artifact::files;
+use planish_artifact::files::{self, unfinished::PROCESS};
 use planish_files::Kind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -117,7 +117,9 @@ impl JobResult {
     pub fn write(&self, output: &Path) -> Result<()> {
         let result = serde_json::to_value(self)?;
         let file = File { schema: 1, blake3: digest(&result)?, result };
-        files::write(&Self::path(output, &self.job.id), (serde_json::to_string_pretty(&file)? + "\n").as_bytes())
+        files::write(&Self::path(output, &self.job.id), (serde_json::to_string_pretty(&file)? + "\n").as_bytes())?;
+        PROCESS.goes_on();
+        Ok(())
     }
 }
 

@@ -152,15 +152,15 @@ impl<'a> Runner<'a> {
 
     fn take(&self, job: &Job, waits: bool) -> Result<bool> {
         let Some(claim) = self.claim(job, waits)? else { return Ok(false) };
+        for input in &job.inputs {
+            self.digests.check(&self.folder, (input.0, input.1))?;
+        }
         if let Some(status) = self.known(job) {
             self.count(|counts| match status {
                 Status::Failed => &mut counts.failed,
                 Status::Done | Status::Retry => &mut counts.before,
             });
             return Ok(true);
-        }
-        for input in &job.inputs {
-            self.digests.check(&self.folder, (input.0, input.1))?;
         }
         let result = self.result(job, &claim)?;
         result.write(&self.output)?;

@@ -100,6 +100,8 @@ pub fn tune(
             model.backend.target.name,
             model.fusion,
         ))?,
+        // What data, plans and stages make of it.
+        serde_json::to_string(&(&manifest.calibration, &manifest.parts))?,
     ];
     let cache = TuningCache::of_user(&key.join("\n"));
     if let Some(tuning) = cache.as_ref().and_then(|cache| cache.known(options.time)) {
@@ -142,7 +144,7 @@ pub fn tune(
         candidates: found.measured(),
         against: Candidate::default().to_string(),
     };
-    if let Some(cache) = cache.filter(|_| !is_ended) {
+    if let Some(cache) = cache.filter(|_| !is_ended && found.measured() > 0) {
         cache.keep(&tuning);
     }
     let recipe = found.best.recipe(model.recipe)?;

@@ -82,6 +82,9 @@ impl Found {
 /// Why a value was not tried.
 const TIME_IS_UP: &str = "not tried: the time was up";
 
+/// Why a value that won one race is not kept.
+const NO_SECOND: &str = "faster in one race; no time for a second";
+
 /// The most walks over all choices.
 const MOST_PASSES: usize = 2;
 
@@ -158,7 +161,7 @@ impl Search<'_> {
         }
         let Some((at, _)) = won else { return Ok(()) };
         let Some(share) = self.share(races) else {
-            TIME_IS_UP.clone_into(&mut self.tried[first + at].why);
+            NO_SECOND.clone_into(&mut self.tried[first + at].why);
             return Ok(());
         };
         let again = self.trials.race(&self.best, &others[at..=at], share)?;
@@ -174,7 +177,7 @@ impl Search<'_> {
                 }
             }
             Some(Outcome::Failed(why)) => tried.why.clone_from(why),
-            Some(Outcome::Unfinished) | None => TIME_IS_UP.clone_into(&mut tried.why),
+            Some(Outcome::Unfinished) | None => NO_SECOND.clone_into(&mut tried.why),
         }
         Ok(())
     }
@@ -186,20 +189,26 @@ impl Search<'_> {
         if self.best == default {
             return Ok(Found { best: default, ratio: equal, tried: self.tried });
         }
+        // Its own two races were with the default form.
+        if let (1, Some(kept)) = (self.best.0.len(), self.tried.iter().rfind(|tried| tried.kept)) {
+            return Ok(Found { ratio: kept.ratio.unwrap_or(equal), best: self.best, tried: self.tried });
+        }
         let least = self.limit / 20;
         let share = self.share(0).unwrap_or(least).max(least);
         let outcome = self.trials.race(&default, std::slice::from_ref(&self.best), share)?.into_iter().next();
-        let ratio = match outcome {
-            Some(Outcome::Measured(ratio)) if is_below_one(&ratio) => ratio,
-            _ => {
-                for tried in self.tried.iter_mut().filter(|tried| tried.kept) {
-                    tried.kept = false;
-                    "not faster than the default in the last race".clone_into(&mut tried.why);
-                }
-                return Ok(Found { best: default, ratio: equal, tried: self.tried });
+        let why = match outcome {
+            Some(Outcome::Measured(ratio)) if is_below_one(&ratio) => {
+                return Ok(Found { best: self.best, ratio, tried: self.tried });
             }
+            Some(Outcome::Measured(_)) => "not faster than the default in the last race".to_owned(),
+            Some(Outcome::Failed(why)) => why,
+            Some(Outcome::Unfinished) | None => "faster in two races; no time for the last one".to_owned(),
         };
-        Ok(Found { best: self.best, ratio, tried: self.tried })
+        for tried in self.tried.iter_mut().filter(|tried| tried.kept) {
+            tried.kept = false;
+            tried.why.clone_from(&why);
+        }
+        Ok(Found { best: default, ratio: equal, tried: self.tried })
     }
 }
 
