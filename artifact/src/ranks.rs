@@ -80,6 +80,7 @@ impl SharedPart {
     #[must_use]
     pub fn of(name: &str, plan: &Plan) -> Self {
         let shared = plan.caches.iter().filter_map(|(name, cut)| {
+            // A cache is one run of heads.
             let copies = cut.runs.first()?.copies;
             Some(SharedValue { name: name.clone(), axis: cut.axis, copies })
         });

@@ -1,5 +1,7 @@
 //! `planish compile`.
 
+mod beside;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -11,7 +13,7 @@ use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::Recipe;
 use planish_artifact::variants::VariantName;
 use planish_check::evaluate::EvaluateOptions;
-use planish_check::gate::{Asked, Gate};
+use planish_check::gate::Gate;
 use planish_check::verify::VerifyOptions;
 use planish_compiler::calibrate::CalibrationObserver;
 use planish_compiler::compile::{Compiled, LoweredPart, compile, lower};
@@ -339,6 +341,15 @@ fn request(
     })
 }
 
+/// What the numbers of the artifact are, and for which target: as the arguments say.
+fn recipe(arguments: &Arguments) -> Result<Recipe> {
+    let mut recipe = arguments.recipe.recipe()?;
+    if let Some(backend) = arguments.target {
+        recipe.target = Some(backend.target.name.to_owned());
+    }
+    Ok(recipe)
+}
+
 /// The value of `--adapter`: a folder, and a number after `=`.
 fn adapter(text: &str) -> Result<(PathBuf, f64), String> {
     let (folder, weight) = match text.rsplit_once('=') {
@@ -367,44 +378,4 @@ impl RequestObserver for Preparing {
     fn calibration(&self) -> Box<dyn CalibrationObserver> {
         Box::new(calibrate::Console::new())
     }
-}
-
-impl Arguments {
-    /// The first given option that runs the artifact in other ways than all ranks at once do, or makes several.
-    fn beside_ranks(&self, asked: &Asked) -> Option<&'static str> {
-        let options = [
-            (!self.variants.is_empty(), "--variants"),
-            (self.pipeline.is_some(), "--pipeline"),
-            (asked.evaluate.is_some(), "--evaluate"),
-            (asked.max_loss.is_some(), "--max-loss"),
-            (self.tuning.is_given(), "--tune"),
-        ];
-        options.into_iter().find_map(|(given, option)| given.then_some(option))
-    }
-
-    /// The first given option that is of no use where nothing is written.
-    fn beside_stop(&self, asked: &Asked) -> Option<&'static str> {
-        let options = [
-            (!self.variants.is_empty(), "--variants"),
-            (self.pipeline.is_some(), "--pipeline"),
-            (self.output.is_some(), "--output"),
-            (matches!(self.weights, Weights::Link), "--weights"),
-            (asked.verify, "--verify"),
-            (asked.evaluate.is_some(), "--evaluate"),
-            (asked.max_loss.is_some(), "--max-loss"),
-            (self.tuning.is_given(), "--tune"),
-            (self.force, "--force"),
-            (self.json, "--json"),
-        ];
-        options.into_iter().find_map(|(given, option)| given.then_some(option))
-    }
-}
-
-/// What the numbers of the artifact are, and for which target: as the arguments say.
-fn recipe(arguments: &Arguments) -> Result<Recipe> {
-    let mut recipe = arguments.recipe.recipe()?;
-    if let Some(backend) = arguments.target {
-        recipe.target = Some(backend.target.name.to_owned());
-    }
-    Ok(recipe)
 }

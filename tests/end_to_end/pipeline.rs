@@ -17,7 +17,7 @@ fn names_of<'a>(stage: &'a Value, what: &str) -> Vec<&'a str> {
 }
 
 /// Each model in as many stages, and options beside.
-const MODELS: [(&str, &str, &[&str]); 8] = [
+const MODELS: [(&str, &str, &[&str]); 10] = [
     ("gpt2", "2", &[]),
     ("gpt2", "4", &["--target", "onnx"]),
     ("llama", "2", &["--target", "onnx"]),
@@ -26,6 +26,8 @@ const MODELS: [(&str, &str, &[&str]); 8] = [
     ("bert", "4", &[]),
     ("mixtral", "2", &[]),
     ("t5", "2", &[]),
+    ("llama", "6", &["--fp16"]),
+    ("bamba", "2", &["--fp16"]),
 ];
 
 #[test]

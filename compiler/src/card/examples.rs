@@ -104,8 +104,8 @@ impl Subject<'_> {
 /// When a template cannot be rendered, which no artifact is a reason for.
 pub(super) fn of(artifact: &Artifact, environment: &Environment<'_>) -> Result<Vec<Example>> {
     let manifest = &artifact.manifest;
-    // No library that an example is for runs stages in turn.
-    if manifest.parts.iter().any(|part| !part.stages.is_empty()) {
+    // No library that an example is for runs stages in turn, or ranks at once.
+    if manifest.tensor_parallel.is_some() || manifest.parts.iter().any(|part| !part.stages.is_empty()) {
         return Ok(Vec::new());
     }
     let read = |name: &str| -> Map<String, Value> {
@@ -151,6 +151,14 @@ pub(super) fn of(artifact: &Artifact, environment: &Environment<'_>) -> Result<V
 /// # Errors
 /// When the pooling of the artifact cannot be read.
 pub(super) fn notes(artifact: &Artifact) -> Result<Vec<String>> {
+    if let Some(cut) = &artifact.manifest.tensor_parallel {
+        let how = format!(
+            "The model is cut for {} GPUs, which run their graphs at the same time and exchange sums by NCCL: TensorRT has an engine for \
+             each graph. `planish verify` runs all of them together on the processor.",
+            cut.ranks
+        );
+        return Ok(vec![how]);
+    }
     let stages = artifact.manifest.parts.iter().map(|part| part.stages.len()).max().unwrap_or(0);
     if stages > 0 {
         let how = format!(

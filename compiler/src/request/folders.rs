@@ -25,9 +25,10 @@ impl Folders {
         let quantize = resolved.and_then(|of| of.quantize.as_ref());
         let weights = resolved.and_then(|of| of.quantize_weights.as_ref());
         let ranks = request.tensor_parallel.map(|ranks| format!("-tp{ranks}")).unwrap_or_default();
+        let stages = request.pipeline.map(|stages| format!("-pp{stages}")).unwrap_or_default();
         let folder = |extent| {
             let folder = default_folder(source, request.backend, half, quantize, weights, extent, request.package);
-            PathBuf::from(format!("{}{ranks}", folder.display()))
+            PathBuf::from(format!("{}{ranks}{stages}", folder.display()))
         };
         let usual = [Extent::Most, Extent::Part, Extent::Nothing].map(|extent| (extent, folder(extent)));
         Self { named: request.output.clone(), usual }

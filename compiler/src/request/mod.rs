@@ -122,7 +122,7 @@ impl Request {
         let option = format!("--pipeline {count}");
         if self.backend.emitter.format() != Format::ONNX || self.backend.engines.is_some() {
             return refuse(format!(
-                "{option}: target {} has no stages; choose --target onnx, ort or ort-cuda",
+                "{option}: target {} has no stages; choose --target onnx, ort, openvino or ort-cuda",
                 self.backend.target
             ));
         }
@@ -183,6 +183,8 @@ impl Request {
             (self.package != RuntimePackage::Optimum, "--package"),
             (recipe.codes().is_some(), "--int8 and --fp8"),
             (self.calibrate.is_some(), "--calibrate"),
+            (self.pipeline.is_some(), "--pipeline"),
+            (recipe.pad_vocab.is_some(), "pad-vocab of the recipe"),
             (recipe.logits.contains(&LogitsChoice::Padded), "logits=padded of the recipe"),
         ];
         match beside.into_iter().find(|(given, _)| *given) {

@@ -71,6 +71,9 @@ impl OnnxModel {
                 manifest.parts.len()
             );
         }
+        if let Some(cut) = &manifest.tensor_parallel {
+            bail!("{} is cut for {} GPUs; compile the model that it was made from", folder.display(), cut.ranks);
+        }
         let one = |part: &PartManifest| {
             let path = artifact.file(part)?;
             let Some(name) = names::known_part(&part.name) else {

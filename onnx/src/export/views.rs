@@ -55,9 +55,10 @@ impl Emitter<'_> {
             }
             let name = self.name(id).to_owned();
             let origin = value.origin.clone();
+            let before = self.nodes.len();
             let source = self.view(weight, &name, &origin, &mut known, &mut leaves);
-            // The last node gives the weight under its name.
-            match self.nodes.last_mut().filter(|node| node.output == [source.clone()]) {
+            // A node that was made for it gives the weight under its name.
+            match self.nodes[before..].last_mut().filter(|node| node.output == [source.clone()]) {
                 Some(node) => {
                     node.output = vec![name.clone()];
                     known.retain(|_, own| *own != source);

@@ -18,8 +18,8 @@ pub(super) fn stages(graph: &Graph, points: &[Point]) -> Result<Vec<Graph>, Fail
     let begins = std::iter::once(0).chain(points.iter().map(|point| point.at));
     let mut stages = Vec::with_capacity(points.len() + 1);
     for (stage, (begin, end)) in begins.zip(ends).enumerate() {
-        let taken = stage.checked_sub(1).and_then(|before| points[before].value);
-        let sent = points.get(stage).and_then(|point| point.value);
+        let taken = stage.checked_sub(1).map(|before| points[before].value);
+        let sent = points.get(stage).map(|point| point.value);
         let part = Part { graph, own: nodes[begin..end].iter().copied().collect(), light: &light, taken };
         let made = part.make(stage == 0, sent).map_err(|reason| (stage, reason))?;
         stages.push(made);

@@ -10,8 +10,8 @@ use planish_ir::{Bindings, DType, Def, Graph, InputRole, NodeId, Symbol, ValueId
 pub(super) struct Point {
     /// How many of the nodes that the outputs need are before it.
     pub(super) at: usize,
-    /// The value that goes on; none where nothing does.
-    pub(super) value: Option<ValueId>,
+    /// The value that goes on.
+    pub(super) value: ValueId,
     /// The cost of the nodes before it.
     pub(super) before: u64,
     /// The cost of all nodes.
@@ -33,11 +33,12 @@ pub(super) fn find(graph: &Graph, costs: &[u64], bindings: &Bindings) -> Vec<Poi
         if count > 1 || before == 0 || before == all {
             continue;
         }
-        if value.is_some_and(|value| !is_sent(graph, value)) || !has_symbols(graph, value, at, &symbols) {
+        // Where nothing goes on, a stage would compute what the next one computes again.
+        let Some(value) = value.filter(|value| is_sent(graph, *value)) else { continue };
+        if !has_symbols(graph, value, at, &symbols) {
             continue;
         }
-        let bytes = value.map_or(Some(0), |value| bytes(graph, value, bindings));
-        let point = Point { at, value, before, all, bytes };
+        let point = Point { at, value, before, all, bytes: bytes(graph, value, bindings) };
         let size = |point: &Point| point.bytes.unwrap_or(u64::MAX);
         match points.last_mut().filter(|last| last.before == before) {
             Some(last) if size(&point) < size(last) => *last = point,
@@ -135,9 +136,10 @@ fn determined(graph: &Graph, nodes: &[NodeId]) -> HashMap<Symbol, (usize, usize)
 
 /// Whether the nodes behind a place know the symbols that they have: a node before it may determine one, and then the value that
 /// goes on has it.
-fn has_symbols(graph: &Graph, value: Option<ValueId>, at: usize, symbols: &HashMap<Symbol, (usize, usize)>) -> bool {
-    let dims = || value.into_iter().flat_map(|value| graph.type_of(value).dims());
-    let has = |symbol: &Symbol| dims().any(|dim| dim.as_multiple().is_some_and(|(own, _)| own == symbol));
+fn has_symbols(graph: &Graph, value: ValueId, at: usize, symbols: &HashMap<Symbol, (usize, usize)>) -> bool {
+    let has = |symbol: &Symbol| {
+        graph.type_of(value).dims().any(|dim| dim.as_multiple().is_some_and(|(own, _)| own == symbol))
+    };
     symbols.iter().all(|(symbol, (first, last))| *first >= at || *last < at || has(symbol))
 }
 

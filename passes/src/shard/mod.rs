@@ -52,6 +52,18 @@ pub enum ShardError {
         /// The number of ranks.
         ranks: usize,
     },
+    /// A graph has a state of a fixed size.
+    #[error(
+        "`{operator}` at `{name}` ({origin}) has a state of a fixed size, for which graphs of ranks have no form; leave --tensor-parallel out"
+    )]
+    State {
+        /// The operator.
+        operator: &'static str,
+        /// Its first result.
+        name: String,
+        /// Where it came from.
+        origin: Origin,
+    },
     /// A graph has nothing that ranks could share.
     #[error("the graph `{graph}` has no linear layers or attention that {ranks} ranks can share")]
     Nothing {

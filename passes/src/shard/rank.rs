@@ -278,6 +278,11 @@ impl Rank<'_> {
             Op::AllReduce(_) | Op::AllGather(_) => {
                 Err(ShardError::Collective(self.from.value(node.outputs[0]).name.clone()))
             }
+            Op::LinearAttention(_) => {
+                let value = self.from.value(node.outputs[0]);
+                let (name, origin) = (value.name.clone(), value.origin.clone());
+                Err(ShardError::State { operator: node.op.mnemonic(), name, origin })
+            }
             Op::Attention(op) => self.attention(node, op),
             Op::Linear(op) if self.from.weight(op.weight).is_some() => self.linear(node, op),
             Op::Embedding(op) if self.from.weight(op.weight).is_some() => self.embedding(node, op),

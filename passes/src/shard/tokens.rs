@@ -70,11 +70,14 @@ impl Rank<'_> {
     pub(super) fn head(&mut self, node: &Node, op: &Linear) -> Result<(), ShardError> {
         let (result, outputs) = (node.outputs[0], usize::from(op.transposed.0));
         let size = self.from.weight(op.weight).map_or(0, |weight| weight.shape()[outputs]);
-        let Some(weight) = self.rows(op.weight, outputs)? else { return self.other(node) };
         let bias = match op.bias {
-            Some(bias) => self.rows(bias, 0)?,
+            Some(bias) => match self.rows(bias, 0)? {
+                None => return self.other(node),
+                own => own,
+            },
             None => None,
         };
+        let Some(weight) = self.rows(op.weight, outputs)? else { return self.other(node) };
         let x = self.take(op.x, None)?;
         let own = self.part(Linear { x, weight, bias, transposed: op.transposed }, result)?;
         let axis = self.shape(own).rank() - 1;
