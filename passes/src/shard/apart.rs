@@ -1,7 +1,7 @@
 //! Operators that treat the indices of an axis apart: on a part of the axis they compute a part of the result.
 
 use planish_ir::ops::{
-    Concat, Expand, FakeQuantize, Gather, LayerNorm, Reduce, Reshape, RmsNorm, Rotary, Slice, Softmax,
+    Concat, Expand, FakeQuantize, Gather, LayerNorm, MatMul, Reduce, Reshape, RmsNorm, Rotary, Slice, Softmax,
 };
 use planish_ir::ops::{Split, Transpose};
 use planish_ir::{Dim, Graph, Node, Op, ValueId};
@@ -27,6 +27,11 @@ pub(super) fn spread(
         op if is_elementwise(op) => {
             let axis = cut.axis + result.len() - shape(operand).rank();
             (size(&result[axis]) == Some(cut.size())).then(|| cut.along(axis))?
+        }
+        // Products of matrices are apart along the axes in front of rows and columns.
+        Op::MatMul(_) => {
+            let axis = cut.axis + result.len() - shape(operand).rank();
+            (cut.axis + 1 < last && size(&result[axis]) == Some(cut.size())).then(|| cut.along(axis))?
         }
         Op::Softmax(Softmax { x }) | Op::LayerNorm(LayerNorm { x, .. }) | Op::RmsNorm(RmsNorm { x, .. }) => {
             (*x == operand && cut.axis != last).then_some(cut)?
@@ -85,6 +90,7 @@ pub(super) fn needs(graph: &Graph, node: &Node, results: &[Cut], ranks: usize) -
     };
     match &node.op {
         op if is_elementwise(op) => op.operands().into_iter().map(aligned).collect(),
+        Op::MatMul(MatMul { a, b }) if cut.axis + 2 < result.len() => [*a, *b].into_iter().map(aligned).collect(),
         Op::Softmax(op) if cut.axis + 1 != result.len() => x(op.x, cut.clone(), &[]),
         Op::LayerNorm(op) if cut.axis + 1 != result.len() => {
             let others: Vec<ValueId> = std::iter::once(op.weight).chain(op.bias).collect();

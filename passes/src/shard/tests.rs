@@ -216,6 +216,40 @@ fn packed_projections_are_cut_by_the_heads_of_each() {
 }
 
 #[test]
+fn products_of_each_head_are_on_its_rank() {
+    // Attention to latents: each head has a product that turns its queries to them, and one that turns what is mixed to values.
+    let latent = "input %x: f32[b, s, 8]
+        weight @qw = uniform(1) : f32[16, 8]
+        weight @keys = uniform(2) : f32[4, 4, 6]
+        weight @kw = uniform(3) : f32[6, 8]
+        weight @values = uniform(4) : f32[4, 6, 5]
+        weight @o = uniform(5) : f32[8, 20]
+        %q = linear(%x, @qw) : f32[b, s, 16]
+        %qh = reshape(%q) {shape = [b, s, 4, 4]} : f32[b, s, 4, 4]
+        %qt = transpose(%qh) {perm = [0, 2, 1, 3]} : f32[b, 4, s, 4]
+        %ql = matmul(%qt, @keys) : f32[b, 4, s, 6]
+        %qs = transpose(%ql) {perm = [0, 2, 1, 3]} : f32[b, s, 4, 6]
+        %qa = reshape(%qs) {shape = [b, s, 24]} : f32[b, s, 24]
+        %k = linear(%x, @kw) : f32[b, s, 6]
+        %a = attention(%qa, %k, %k) {heads = 4, kv_heads = 1, scale = 0.5} : f32[b, s, 24]
+        %ah = reshape(%a) {shape = [b, s, 4, 6]} : f32[b, s, 4, 6]
+        %at = transpose(%ah) {perm = [0, 2, 1, 3]} : f32[b, 4, s, 6]
+        %v = matmul(%at, @values) : f32[b, 4, s, 5]
+        %vs = transpose(%v) {perm = [0, 2, 1, 3]} : f32[b, s, 4, 5]
+        %va = reshape(%vs) {shape = [b, s, 20]} : f32[b, s, 20]
+        %y = linear(%va, @o) : f32[b, s, 8]
+        output y = %y";
+    for ranks in [2, 4] {
+        let plan = same(&graph(latent), ranks, &[("x", tensor(&[2, 3, 8], 1))]);
+        let operators: Vec<&str> = plan.collectives.iter().map(|collective| collective.operator).collect();
+        assert_eq!(operators, ["all_reduce"]);
+        for weight in plan.weights.iter().filter(|weight| weight.name != "kw") {
+            assert_eq!(weight.rank_bytes * ranks as u64, weight.bytes, "{}", weight.name);
+        }
+    }
+}
+
+#[test]
 fn tables_and_heads_are_cut_by_tokens() {
     let tokens = |vocabulary: usize| {
         let mut graph = graph(&format!(
