@@ -56,8 +56,9 @@ pub(super) struct Arguments {
     /// such a GPU need not compile them. This needs NVRTC, and no GPU
     #[arg(long, value_name = "ARCHITECTURE", value_parser = super::runtimes::architecture)]
     compile: Option<String>,
-    /// Divide the model among devices, a stage on each, such as 8xH100 or 4x48GB: the memory of each, what goes between them, the
-    /// largest batch, and the least time of a run
+    /// Divide the model among devices, such as 8xH100 or 4x48GB: the memory of each, what goes between them, the largest batch, and
+    /// the least time of a run. All devices share all layers, or each has a stage where they cannot; 32xH200:tp=8,pp=4 makes 4
+    /// stages of 8 devices
     #[arg(long, value_name = "NxDEVICE", conflicts_with_all = ["show", "dot", "svg", "html"])]
     devices: Option<Devices>,
     /// Rows of a run, for --html and all views but fusion [default: 1]
@@ -214,7 +215,7 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
         return show(&arguments, &options);
     }
     let mut opened = arguments.open(&options)?;
-    if arguments.raised {
+    if arguments.raised || arguments.devices.is_some() {
         opened.raise()?;
     }
     if let Some(devices) = &arguments.devices {

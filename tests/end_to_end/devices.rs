@@ -17,7 +17,7 @@ fn plan(model: &Path, devices: &str, more: &[&str]) -> Value {
 fn each_device_has_a_stage_of_the_model() {
     let model = golden("llama");
     let whole = plan(&model, "1xH100", &["--seq", "8"]);
-    let halves = plan(&model, "2xH100", &["--seq", "8"]);
+    let halves = plan(&model, "2xH100:pp=2", &["--seq", "8"]);
     let number = |value: &Value| value.as_u64().unwrap();
     let [all] = whole["stages"].as_array().unwrap().as_slice() else { panic!("{whole}") };
     let [first, second] = halves["stages"].as_array().unwrap().as_slice() else { panic!("{halves}") };
@@ -30,14 +30,72 @@ fn each_device_has_a_stage_of_the_model() {
     assert_eq!(number(&first["sent"]), 8 * number(&first["sent_by_step"]));
     assert!(second.get("sent").is_none_or(Value::is_null) && number(&halves["batch"]) > number(&whole["batch"]));
     assert!(halves["step_ms"].as_f64().unwrap() < halves["prompt_ms"].as_f64().unwrap() * 2.0, "{halves}");
+    assert!(halves.get("refused").is_none() && first["shared_weights"].is_null() && first["exchanged"].is_null());
     // Where only the memory is known, there are no times.
-    let memory = plan(&model, "2x1GB", &[]);
+    let memory = plan(&model, "2x1GB:pp=2", &[]);
     assert!(memory.get("prompt_ms").is_none() && number(&memory["batch"]) < number(&halves["batch"]), "{memory}");
-    let table = planish(["inspect", text(&model), "--devices", "2xH100"]).exits(0, &[]).stdout;
+    let table = planish(["inspect", text(&model), "--devices", "2xH100:pp=2"]).exits(0, &[]).stdout;
     assert!(
-        table.contains("2xH100, a stage on each") && table.contains("The largest batch that fits on all devices"),
+        table.contains("2xH100:tp=1,pp=2, a stage on each")
+            && table.contains("The largest batch that fits on all devices"),
         "{table}"
     );
+}
+
+#[test]
+fn ranks_share_the_layers() {
+    let number = |value: &Value| value.as_u64().unwrap();
+    for name in ["llama", "mixtral"] {
+        let model = golden(name);
+        let whole = plan(&model, "1xH100", &["--seq", "8"]);
+        let halves = plan(&model, "2xH100", &["--seq", "8"]);
+        assert_eq!((number(&halves["tensor_parallel"]), number(&halves["pipeline"])), (2, 1));
+        let [all] = whole["stages"].as_array().unwrap().as_slice() else { panic!("{whole}") };
+        let [rank] = halves["stages"].as_array().unwrap().as_slice() else { panic!("{halves}") };
+        // Both ranks have what is not cut. Tables of 139 tokens and 64 features, of input and output, have a row more.
+        let (weights, shared) = (number(&rank["weights"]), number(&rank["shared_weights"]));
+        let (constants, padding) = (2 * (weights - shared) + shared - number(&all["weights"]), 2 * 64 * 4);
+        assert!((padding..padding + 256).contains(&constants), "{name}: {constants}: {halves}");
+        assert!(shared > 0 && shared < weights / 20, "{halves}");
+        assert_eq!(2 * number(&rank["cache_per_token"]), number(&all["cache_per_token"]), "{halves}");
+        assert!(number(&rank["activations"]) < number(&all["activations"]), "{halves}");
+        // Of two ranks each sends as much as it gives: sums of the table, of attention and of the network of both layers, and scores.
+        assert_eq!(number(&rank["exchanged_by_step"]), 5 * 64 * 4 + 70 * 4, "{halves}");
+        assert_eq!(number(&rank["exchanged"]), 8 * number(&rank["exchanged_by_step"]), "{halves}");
+        let time = |of: &str| rank["step"][of].as_f64().unwrap();
+        let slower = time("memory_ms").max(time("products_ms"));
+        assert!(time("link_ms") > 0.0 && (time("ms") - slower - time("link_ms")).abs() < 1e-9, "{halves}");
+        // Each rank does half of the products and reads half of the weights, those of the experts that tokens take among them.
+        for of in ["products_ms", "memory_ms"] {
+            let ratio = time(of) / all["step"][of].as_f64().unwrap();
+            assert!((0.5..0.6).contains(&ratio), "{name}: {of}: {ratio}: {halves}");
+        }
+    }
+    // Around a ring of 4, a sum of B bytes sends 6/4 B, and of scores each rank sends those of 3.
+    let quarters = plan(&golden("llama"), "4xH100", &[]);
+    assert_eq!(number(&quarters["stages"][0]["exchanged_by_step"]), 5 * 64 * 4 * 6 / 4 + 3 * 35 * 4, "{quarters}");
+    let both = plan(&golden("llama"), "4xH100:tp=2", &[]);
+    let stages = both["stages"].as_array().unwrap();
+    let part = |stage: &Value| number(&stage["shared_weights"]) < number(&stage["weights"]) / 10;
+    assert!(stages.len() == 2 && stages.iter().all(part) && number(&stages[0]["sent"]) > 0, "{both}");
+    let table = planish(["inspect", text(&golden("llama")), "--devices", "4xH100:tp=2"]).exits(0, &[]).stdout;
+    assert!(table.contains("4xH100:tp=2,pp=2, 2 stages of 2 ranks") && table.contains("| 2 to 3 |"), "{table}");
+}
+
+#[test]
+fn devices_that_cannot_share_layers_have_stages() {
+    let model = golden("llama");
+    let thirds = plan(&model, "3xH100", &[]);
+    let refused = thirds["refused"].as_str().unwrap();
+    assert!(refused.contains("has 4 heads, which 3 ranks cannot share; take 2, 4"), "{thirds}");
+    assert_eq!(thirds["stages"].as_array().unwrap().len(), 3);
+    let inspect = |devices: &str| planish(["inspect", text(&model), "--devices", devices]);
+    let table = inspect("3xH100").exits(0, &[]).stdout;
+    assert!(table.contains("Stages, because 3 devices cannot share the layers: `attention` at"), "{table}");
+    inspect("3xH100:tp=3").exits(2, &["has 4 heads, which 3 ranks cannot share"]);
+    inspect("32xH100:tp=8,pp=3").exits(2, &["tp=8,pp=3 are 24 devices, and there are 32"]);
+    inspect("32xH100:tp=5").exits(2, &["32 devices do not divide by tp=5"]);
+    inspect("32xH100:ep=8").exits(2, &["`ep=8`: expected tp=N, pp=N or both"]);
 }
 
 #[test]
@@ -114,10 +172,17 @@ fn a_model_of_1e12_parameters_is_planned_without_its_weights() {
     file.write_all(header.as_bytes()).unwrap();
     file.set_len(8 + header.len() as u64 + end).unwrap();
     drop(file);
-    let plan = plan(folder.path(), "32xH200", &["--seq", "8192"]);
+    let number = |value: &Value| value.as_u64().unwrap();
+    let ranks = plan(folder.path(), "32xH200", &["--seq", "8192"]);
+    let [rank] = ranks["stages"].as_array().unwrap().as_slice() else { panic!("{ranks}") };
+    let (weights, shared) = (number(&rank["weights"]), number(&rank["shared_weights"]));
+    let ratio = (32 * (weights - shared) + shared) as f64 / end as f64;
+    assert!((0.99..1.01).contains(&ratio) && shared < weights / 10, "{ratio}: {ranks}");
+    assert!(number(&ranks["batch"]) > 0 && rank["step"]["link_ms"].as_f64().unwrap() > 0.0, "{ranks}");
+    let plan = plan(folder.path(), "32xH200:pp=32", &["--seq", "8192"]);
     let stages = plan["stages"].as_array().unwrap();
-    let weights: u64 = stages.iter().map(|stage| stage["weights"].as_u64().unwrap()).sum();
+    let weights: u64 = stages.iter().map(|stage| number(&stage["weights"])).sum();
     let ratio = weights as f64 / end as f64;
     assert!(stages.len() == 32 && (0.99..1.01).contains(&ratio), "{ratio}: {plan}");
-    assert!(plan["batch"].as_u64().unwrap() > 0 && plan["step_ms"].as_f64().unwrap() > 0.0, "{plan}");
+    assert!(number(&plan["batch"]) > 0 && plan["step_ms"].as_f64().unwrap() > 0.0, "{plan}");
 }

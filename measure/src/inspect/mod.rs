@@ -39,7 +39,7 @@ pub use batch::{LargestBatch, Need, RunNeed};
 pub use confirm::{Confirmation, confirm};
 pub(crate) use cost::weight_bytes;
 pub use cost::{Activations, ModelCost, PartCost, Share, Uncounted, Work};
-pub use devices::{Device, DevicePlan, Devices, PlannedStage, RESERVE, Rates};
+pub use devices::{Device, DevicePlan, Devices, LeastTime, PlannedStage, RESERVE, Rates, Split};
 pub use dot::dot;
 pub use engine::{EngineInspection, engines};
 pub use kernels::{Gpu, KernelRow, KernelWork, Kernels, LAUNCH_US, PartKernels, REACHED};

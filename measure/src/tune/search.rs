@@ -189,10 +189,6 @@ impl Search<'_> {
         if self.best == default {
             return Ok(Found { best: default, ratio: equal, tried: self.tried });
         }
-        // Its own two races were with the default form.
-        if let (1, Some(kept)) = (self.best.0.len(), self.tried.iter().rfind(|tried| tried.kept)) {
-            return Ok(Found { ratio: kept.ratio.unwrap_or(equal), best: self.best, tried: self.tried });
-        }
         let least = self.limit / 20;
         let share = self.share(0).unwrap_or(least).max(least);
         let outcome = self.trials.race(&default, std::slice::from_ref(&self.best), share)?.into_iter().next();

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use super::Split;
+
 /// An accelerator by its data sheet, without sparsity. Names that have no rates are memory alone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Device {
@@ -46,7 +48,8 @@ const KNOWN: &[Row] = &[
 /// The most devices that are planned for.
 const MOST: usize = 1024;
 
-/// Several accelerators of one kind: `8xH100`, or `4x48GB` where only their memory is known.
+/// Several accelerators of one kind: `8xH100`, or `4x48GB` where only their memory is known. `32xH200:tp=8,pp=4` also says how a
+/// model is divided among them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Devices {
     /// How many.
@@ -54,6 +57,9 @@ pub struct Devices {
     /// Which.
     #[serde(flatten)]
     pub device: Device,
+    /// How the model is divided, where the user says so.
+    #[serde(skip)]
+    pub split: Option<Split>,
 }
 
 impl FromStr for Devices {
@@ -61,12 +67,15 @@ impl FromStr for Devices {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let form = || "expected a number, `x` and a device, such as 8xH100 or 4x48GB".to_owned();
-        let (count, name) = text.split_once(['x', 'X']).ok_or_else(form)?;
+        let (devices, settings) = text.split_once(':').map_or((text, None), |(devices, of)| (devices, Some(of)));
+        let (count, name) = devices.split_once(['x', 'X']).ok_or_else(form)?;
         let count: usize = count.parse().map_err(|_| form())?;
         if !(1..=MOST).contains(&count) {
             return Err(format!("there are 1 to {MOST} devices"));
         }
-        Ok(Self { count, device: device(name)? })
+        let device = device(name)?;
+        let split = settings.map(|settings| Split::read(settings, count)).transpose()?;
+        Ok(Self { count, device, split })
     }
 }
 
@@ -90,7 +99,11 @@ fn device(name: &str) -> Result<Device, String> {
 
 impl fmt::Display for Devices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}x{}", self.count, self.device.name)
+        write!(f, "{}x{}", self.count, self.device.name)?;
+        match self.split {
+            Some(Split { tensor_parallel, pipeline }) => write!(f, ":tp={tensor_parallel},pp={pipeline}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -103,6 +116,7 @@ mod tests {
         let read = |text: &str| text.parse::<Devices>();
         let h100 = read("8xh100").unwrap();
         assert_eq!((h100.count, h100.device.memory, h100.to_string().as_str()), (8, 80_000_000_000, "8xH100"));
+        assert_eq!(read("32xH200:tp=8").unwrap().to_string(), "32xH200:tp=8,pp=4");
         let memory = read("4x48GB").unwrap();
         assert_eq!((memory.device.memory, memory.device.rates), (48_000_000_000, None));
         for (text, part) in [
@@ -111,6 +125,7 @@ mod tests {
             ("2000xH100", "1 to 1024"),
             ("8xH900", "`H900` is not among the known devices, A100-40GB, A100-80GB, H100"),
             ("8x0GB", "`0GB` is not among"),
+            ("8xH100:tp=3", "8 devices do not divide by tp=3"),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(part), "{error}");
