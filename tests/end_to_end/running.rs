@@ -439,5 +439,5 @@ fn runtimes_are_listed_with_their_places() {
     // The library here is built for CPUs.
     assert!(lines[2].starts_with("ort-cuda ") && lines[2].contains("built without the CUDA provider"), "{shown}");
     assert!(lines[3].contains("onnxruntime-gpu"), "{shown}");
-    assert!(lines[4].starts_with("trt "), "{shown}");
+    assert!(lines[4].starts_with("openvino ") && lines[5].starts_with("trt "), "{shown}");
 }
