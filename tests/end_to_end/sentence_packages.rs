@@ -91,7 +91,7 @@ fn other_models_are_refused_by_name() {
             .exits(2, &["loads ONNX files, and target trt has engines"]);
     }
     planish_compile(&golden("bert-sentence"), &out, &[SERVER, &["--target", "ort-cuda"]].concat())
-        .exits(2, &["on processors, and target ort-cuda is for GPUs", "targets onnx, ort, or"]);
+        .exits(2, &["on processors, and target ort-cuda is for GPUs", "targets onnx, ort, openvino, or"]);
     let model = copy("bert", folder.path().join("model"), &[]);
     planish_compile(&model, &out, &[SENTENCE_TRANSFORMERS, &["--task", "sentence-similarity"]].concat())
         .exits(1, &["give `--recipe pooling=mean`"]);

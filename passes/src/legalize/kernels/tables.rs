@@ -137,7 +137,9 @@ mod tests {
     fn operators_with_a_form_in_onnx_have_element_types() {
         for row in Op::rows() {
             let known = [row.types.standard, row.types.ort].map(|types| !types.is_empty());
-            assert_eq!(known, [row.onnx.is_some(); 2], "{}", row.mnemonic);
+            // ONNX Runtime has no collectives.
+            let is_collective = matches!(row.mnemonic, "all_gather" | "all_reduce");
+            assert_eq!(known, [row.onnx.is_some(), row.onnx.is_some() && !is_collective], "{}", row.mnemonic);
             let all = [row.types.ort, row.types.ort_cuda].concat();
             assert!(all.iter().all(|dtype| row.types.standard.contains(dtype)), "{}", row.mnemonic);
         }
