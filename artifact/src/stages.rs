@@ -69,8 +69,8 @@ pub(crate) struct StagedSession {
     outputs: Vec<Port>,
     stages: Vec<Box<dyn Session>>,
     elsewhere: Vec<String>,
-    /// What is bound.
-    bound: Vec<(String, RuntimeValue)>,
+    /// What `run_bound` runs on.
+    bound: Option<Vec<(String, RuntimeValue)>>,
 }
 
 impl StagedSession {
@@ -89,7 +89,7 @@ impl StagedSession {
             outputs: named(part.outputs.iter().map(|output| &output.value.name).collect(), |stage| stage.outputs()),
             elsewhere: stages.iter().flat_map(|stage| stage.elsewhere().iter().cloned()).collect(),
             stages,
-            bound: Vec::new(),
+            bound: None,
         }
     }
 
@@ -105,8 +105,8 @@ impl StagedSession {
             let name = |port: &Port| port.name.clone();
             let takes: Vec<String> = stage.inputs().iter().map(name).collect();
             let value = |name: &str| {
-                let given = given.iter().find(|(other, _)| *other == name).map(|(_, value)| *value);
-                given.or_else(|| known.get(name))
+                let given = || given.iter().find(|(other, _)| *other == name).map(|(_, value)| *value);
+                known.get(name).or_else(given)
             };
             // A stage says itself which of its inputs is missing.
             let inputs: Vec<(&str, &T)> = takes.iter().filter_map(|name| Some((name.as_str(), value(name)?))).collect();
@@ -122,9 +122,12 @@ impl StagedSession {
         let unknown = inputs.iter().find(|(name, _)| self.inputs.iter().all(|port| port.name != *name));
         let Some((name, _)) = unknown else { return Ok(()) };
         let names: Vec<String> = self.inputs.iter().map(ToString::to_string).collect();
-        let reason = format!("there is no input `{name}`; the inputs are {}", names.join(", "));
+        Err(self.failed(format!("there is no input `{name}`; the inputs are {}", names.join(", "))))
+    }
+
+    fn failed(&self, reason: String) -> RuntimeError {
         let model = format!("the model of {} stages", self.stages.len());
-        Err(RuntimeError::Failed { runtime: "planish", action: "run", model, reason })
+        RuntimeError::Failed { runtime: "planish", action: "run", model, reason }
     }
 }
 
@@ -158,15 +161,15 @@ impl Session for StagedSession {
     /// The stages are bound as they run, for what goes on between them is not known before.
     fn bind(&mut self, inputs: &[(&str, Tensor)]) -> Result<(), RuntimeError> {
         self.check(inputs)?;
-        self.bound = inputs.iter().map(|(name, tensor)| ((*name).to_owned(), tensor.clone().into())).collect();
+        self.bound = Some(inputs.iter().map(|(name, tensor)| ((*name).to_owned(), tensor.clone().into())).collect());
         Ok(())
     }
 
     fn run_bound(&mut self) -> Result<(), RuntimeError> {
-        let bound = std::mem::take(&mut self.bound);
+        let bound = self.bound.take().ok_or_else(|| self.failed("no inputs are bound".to_owned()))?;
         let inputs: Vec<(&str, &RuntimeValue)> = bound.iter().map(|(name, value)| (name.as_str(), value)).collect();
         let ran = self.run_values(&inputs);
-        self.bound = bound;
+        self.bound = Some(bound);
         ran.map(drop)
     }
 }

@@ -317,11 +317,19 @@ impl TensorType {
     /// Bytes a tensor of this type takes, where its size is known and fits; text has none.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
-        let elements = u64::try_from(self.shape.elements()?.as_constant()?).ok()?;
-        if self.dtype == DType::String {
-            return None;
-        }
-        Some(elements.checked_mul(self.dtype.bits() as u64)?.div_ceil(8))
+        self.bytes_of(u64::try_from(self.shape.elements()?.as_constant()?).ok()?)
+    }
+
+    /// The same in one run, with the sizes of its symbols.
+    #[must_use]
+    pub fn bytes_in(&self, run: &Bindings) -> Option<u64> {
+        let sizes = self.shape.evaluate(run)?;
+        self.bytes_of(sizes.into_iter().try_fold(1u64, |elements, size| elements.checked_mul(size as u64))?)
+    }
+
+    fn bytes_of(&self, elements: u64) -> Option<u64> {
+        let bits = Some(self.dtype).filter(|dtype| *dtype != DType::String)?.bits() as u64;
+        Some(elements.checked_mul(bits)?.div_ceil(8))
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Target {
     pub order: TokenOrder,
     /// What attention is lowered to.
     pub attention: AttentionForm,
+    /// Whether graphs of several ranks may exchange tensors in it.
+    pub collectives: bool,
     /// The members of a recipe that choose among forms of its graphs, which compute the same in different times.
     pub forms: &'static [&'static str],
     /// What mixtures of experts can be lowered to, first the form that they are lowered to where no other one is asked for; empty
@@ -158,6 +160,7 @@ impl Target {
         },
         order: TokenOrder::BatchMajor,
         attention: AttentionForm::Products,
+        collectives: true,
         forms: &["projections", "biases"],
         experts: &[ExpertsForm::Grouped, ExpertsForm::Gathered, ExpertsForm::All],
         appends_in_place: false,
@@ -194,6 +197,7 @@ pub static ORT: Target = Target {
     },
     order: TokenOrder::SequenceMajor,
     attention: AttentionForm::WholeWithCache,
+    collectives: false,
     forms: &["token_order", "attention", "projections", "biases"],
     experts: &[ExpertsForm::Grouped, ExpertsForm::Gathered, ExpertsForm::All],
     appends_in_place: true,
@@ -226,6 +230,7 @@ pub static ORT_CUDA: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    collectives: false,
     forms: &[],
     experts: &[ExpertsForm::Grouped, ExpertsForm::Gathered, ExpertsForm::All],
     appends_in_place: false,
@@ -258,6 +263,7 @@ pub static TRT: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::ProductsOfGroups,
+    collectives: true,
     forms: &[],
     experts: &[ExpertsForm::Gathered, ExpertsForm::All],
     appends_in_place: false,
@@ -286,6 +292,7 @@ pub static CUDA: Target = Target {
     kernels: Kernels { missing: native, domains: &[], node: |_| None, foreign: |_, _| None, value: native_value },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Whole,
+    collectives: false,
     forms: &[],
     experts: &[],
     appends_in_place: false,
@@ -338,6 +345,12 @@ impl Target {
     pub fn find(name: &str) -> Result<&'static Self, UnknownTarget> {
         let found = TARGETS.iter().copied().find(|target| target.name == name);
         found.ok_or_else(|| UnknownTarget { name: name.to_owned() })
+    }
+
+    /// The names of the targets that have a property, for messages.
+    pub fn names(has: impl Fn(&Self) -> bool) -> String {
+        let names: Vec<&str> = TARGETS.iter().filter(|target| has(target)).map(|target| target.name).collect();
+        names.join(", ")
     }
 }
 

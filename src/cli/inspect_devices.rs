@@ -28,8 +28,9 @@ pub(super) fn text(path: &Path, plan: &DevicePlan) -> String {
         text += &format!("{}\n\n", times(plan));
     }
     text += &match batch {
-        0 => "One row does not fit: take more devices, or more memory.\n".to_owned(),
-        rows => format!("The largest batch that fits on all devices: {rows} rows of {sequence} tokens.\n"),
+        None => "The memory of a row is not known, because sizes follow from the data.\n".to_owned(),
+        Some(0) => "One row does not fit: take more devices, or more memory.\n".to_owned(),
+        Some(rows) => format!("The largest batch that fits on all devices: {rows} rows of {sequence} tokens.\n"),
     };
     if let Some(ms) = prompt_ms {
         text += &format!("The least time of a prompt of one row by the data sheet: {ms:.3} ms");
@@ -60,7 +61,7 @@ fn memory(plan: &DevicePlan) -> Table {
             ("exchanged a step", &|stage| size(stage.exchanged_by_step)),
             ("sent", &|stage| size(stage.sent)),
             ("sent a step", &|stage| size(stage.sent_by_step)),
-            ("rows", &|stage| Some(stage.batch.to_string())),
+            ("rows", &|stage| stage.batch.map(|rows| rows.to_string())),
         ],
     )
 }

@@ -61,12 +61,6 @@ pub(super) struct Arguments {
     /// The tasks of the array of Slurm or Kubernetes, which jobs are dealt out to [default: one for each job, but at most 1000]
     #[arg(long, value_name = "N", requires = "engine")]
     tasks: Option<NonZeroUsize>,
-    /// The image that Kubernetes runs, which has planish
-    #[arg(long, default_value = "planish", value_name = "IMAGE", requires = "engine")]
-    image: String,
-    /// The persistent volume claim of Kubernetes with the folder of the plan
-    #[arg(long, default_value = "planish-sweep", value_name = "CLAIM", requires = "engine")]
-    claim: String,
 }
 
 #[derive(clap::Subcommand)]
@@ -135,9 +129,12 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let jobs = Jobs::of(plan, Some(output))?;
     jobs.write(output)?;
     if let Some(engine) = arguments.engine {
-        let (image, claim) = (arguments.image.as_str(), arguments.claim.as_str());
+        if engine == EngineName::Ray && arguments.tasks.is_some() {
+            return Err(Usage("--tasks is for arrays; Ray has a task for each job: leave it out".to_owned()).into());
+        }
         let tasks = tasks(&jobs, arguments.tasks);
-        let handed = Handed { plan, output, threads: jobs.threads, tasks, image, claim };
+        let inputs = jobs.jobs.iter().flat_map(|job| job.inputs.values()).map(|input| input.path.as_path()).collect();
+        let handed = Handed { plan, output, threads: jobs.threads, tasks, inputs };
         return print(&Engine::from(engine).program(&handed)?);
     }
     let own = chosen(&jobs, &arguments)?;

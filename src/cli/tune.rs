@@ -11,6 +11,7 @@ use planish_compiler::compile::{CompileOptions, Compiled, compile};
 use planish_compiler::request::{Prepared, Request};
 use planish_measure::tune::{Former, Model, TuneOptions, Tuned, processor, tune};
 use planish_onnx::Placement;
+use planish_passes::Target;
 
 use super::Usage;
 use super::bench_console::{Console, Preparing};
@@ -82,8 +83,9 @@ impl TuneArguments {
         }
         if self.is_given() && backend.target.forms.is_empty() {
             let target = backend.target;
+            let those = Target::names(|target| !target.forms.is_empty());
             return Err(Usage(format!(
-                "--tune is for targets onnx, ort and openvino; target {target} chooses its kernels by itself: leave --tune out"
+                "--tune is for targets {those}; target {target} chooses its kernels by itself: leave --tune out"
             )));
         }
         Ok(())

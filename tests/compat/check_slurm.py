@@ -20,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from sweeps import check_tables
+
 TASKS = 8
 MODELS = ["albert", "bert", "bert-mlm", "deberta", "electra", "esm", "mobilebert", "modernbert", "mpnet", "nomic-bert"]
 FORMS = [
@@ -164,9 +166,7 @@ def main():
             nodes = [of[1] for of in began(folder) if of[0] == lost]
             if nodes != ["two", "one"]:
                 sys.exit(f"the lost task ran on {nodes}")
-            for table in ("table.json", "table.csv"):
-                if (alone / table).read_bytes() != (out / table).read_bytes():
-                    sys.exit(f"{table} of Slurm differs from that of one process")
+            check_tables(alone, out, "Slurm")
             print(
                 f"Slurm, two nodes, an array of {TASKS} tasks for {len(MODELS) * len(FORMS)} jobs: one node was killed in task {lost}, "
                 f"{missing} jobs were missing, --array={retry} ran them on the other node; the tables are those of one process, "

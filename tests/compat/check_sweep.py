@@ -21,6 +21,7 @@ from pathlib import Path
 
 import kubernetes_validate
 import yaml
+from sweeps import check_tables
 
 JOBS = 200
 MODELS = 25
@@ -65,7 +66,8 @@ def plan(goldens, folder):
         for config in sorted(goldens.glob("*/config.json"))
         if json.loads(config.read_text()).get("architectures", [""])[0].endswith(("Model", "ForMaskedLM"))
     ]
-    models = [{"name": model.name, "path": str(model)} for model in encoders[:MODELS]]
+    (folder / "goldens").symlink_to(goldens.resolve())
+    models = [{"name": model.name, "path": f"goldens/{model.name}"} for model in encoders[:MODELS]]
     path = folder / "plan.json"
     path.write_text(json.dumps({"schema": 1, "models": models, "forms": FORMS}))
     return path
@@ -104,7 +106,7 @@ def events(log):
 
 def kubernetes(planish, path, out, environment):
     """Checks the YAML against the schema of Kubernetes."""
-    text = run([planish, "sweep", path, "-o", out, "--for", "kubernetes", "--image", "registry.example/planish:1"], environment)
+    text = run([planish, "sweep", path, "-o", out, "--for", "kubernetes"], environment)
     version = kubernetes_validate.latest_version()
     job = yaml.safe_load(text)
     kubernetes_validate.validate(job, version, strict=True)
@@ -191,9 +193,7 @@ def main():
         on_its_way = {of[1] for of in [of for of in of_second if of[0] == "end"][-2:]}
         if not of_second or not twice <= lost | on_its_way:
             sys.exit(f"jobs ran twice that were not lost: {sorted(twice - lost)}; lost: {sorted(lost)}")
-        for table in ("table.json", "table.csv"):
-            if (alone / table).read_bytes() != (of_ray / table).read_bytes():
-                sys.exit(f"{table} of Ray differs from that of one process")
+        check_tables(alone, of_ray, "Ray")
         print(
             f"Ray, two nodes of two cores, one killed after {len([of for of in before if of[0] == 'end'])} jobs: {JOBS} jobs in {took:.1f} s; "
             f"{len(ended)} jobs had ended on the killed node and {len(lost)} were running there; {len(twice)} jobs ran twice; "

@@ -106,7 +106,7 @@ fn what_cannot_be_cut_is_refused() {
     planish_compile(&golden("bert"), &out, &["--pipeline", "500"])
         .exits(1, &["--pipeline 500: model can be cut into", "stages at most; give --pipeline 2 to"]);
     planish_compile(&golden("bert"), &out, &["--pipeline", "2", "--target", "cuda"])
-        .exits(2, &["target cuda has no stages; choose --target onnx, ort, openvino or ort-cuda"]);
+        .exits(2, &["target cuda has no stages; choose one of the targets onnx, ort, openvino, ort-cuda"]);
     planish_compile(&golden("llama"), &out, &["--pipeline", "2", "--recipe", "cache=in-place"])
         .exits(2, &["use --recipe cache=copy"]);
     planish_compile(&golden("bert"), &out, &["--pipeline", "2", "--package", "transformers-js"])

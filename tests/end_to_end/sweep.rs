@@ -181,16 +181,18 @@ fn a_runtime_that_is_not_there_is_a_reason_to_try_again() {
 fn programs_of_engines_are_printed() {
     let sweep = Sweep::small();
     let out = sweep.out("out");
-    for (engine, part) in [
-        ("ray", "@ray.remote(num_cpus=THREADS"),
-        ("slurm", "#SBATCH --array=1-4\n"),
-        ("kubernetes", "completionMode: Indexed\n  completions: 4\n"),
+    let tasks: &[&str] = &["--tasks", "4"];
+    for (engine, more, part) in [
+        ("ray", &[][..], "@ray.remote(num_cpus=THREADS"),
+        ("slurm", tasks, "#SBATCH --array=1-4\n"),
+        ("kubernetes", tasks, "completionMode: Indexed\n  completions: 4\n"),
     ] {
-        let done = sweep.run(&out, &["--for", engine, "--tasks", "4"]).succeeds();
+        let done = sweep.run(&out, &[&["--for", engine], more].concat()).succeeds();
         assert!(done.stdout.contains(part), "{}", done.stdout);
     }
     assert_eq!(sweep.jobs(&out).len(), 10);
     let elsewhere = scratch();
     sweep.run(&elsewhere.path().join("out"), &["--for", "kubernetes"]).exits(2, &["is not in the folder of the plan"]);
     sweep.run(&out, &["--tasks", "4"]).exits(2, &["--for"]);
+    sweep.run(&out, &["--for", "ray", "--tasks", "4"]).exits(2, &["Ray has a task for each job"]);
 }

@@ -143,7 +143,7 @@ fn refusals_name_what_is_wrong() {
     refused("resnet", 2, 1, &["no linear layers or attention that 2 ranks can share"]);
     let llama = golden("llama");
     planish_compile(&llama, &out, &["--tensor-parallel", "2"])
-        .exits(2, &["--tensor-parallel is for targets trt and onnx: target ort has no collectives"]);
+        .exits(2, &["--tensor-parallel is for targets onnx, trt: target ort has no collectives"]);
     compile(&llama, &out, 2, &["--package", "triton"]).exits(2, &["does not go with --package"]);
     compile(&llama, &out, 2, &["--verify", "--evaluate", "data.txt"]).exits(2, &["does not go with --evaluate"]);
     compile(&llama, &out, 2, &[]).exits(0, &[]);

@@ -93,9 +93,9 @@ fn bad_shapes_times_and_targets_are_refused() {
     refused(&["--tune-time", "60s"], "--tune");
     refused(
         &["--tune", "--target", "trt"],
-        "--tune is for targets onnx, ort and openvino; target trt chooses its kernels by itself",
+        "--tune is for targets onnx, ort, openvino; target trt chooses its kernels by itself",
     );
-    refused(&["--tune", "--target", "cuda"], "--tune is for targets onnx, ort and openvino");
+    refused(&["--tune", "--target", "cuda"], "--tune is for targets onnx, ort, openvino");
     refused(&["--tune", "--package", "transformers-js", "--variants", "fp32,q8"], "--tune is for one form");
     let none = repository().join("none");
     let library = format!("ort-lib={}", none.display());

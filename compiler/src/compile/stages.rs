@@ -7,7 +7,7 @@ use planish_data::inputs::{Sizes, graph_bindings};
 use planish_ir::cost::{costs, stored_bytes};
 use planish_ir::{Bindings, Graph, Origin, SymbolRole, ValueId};
 use planish_models::Part;
-use planish_passes::cut::{Balance, CutError, cut};
+use planish_passes::cut::{Balance, CutError, cut, sent};
 
 use super::describe::interface;
 use super::{LoweredPart, Observer};
@@ -55,7 +55,7 @@ pub(super) fn described(part: &Part, stages: &[Graph], emitted: &[Emitted]) -> V
     let one = |(at, (graph, emitted)): (usize, (&Graph, &Emitted))| {
         let described = interface(part, graph);
         let costs = costs(graph, &bindings(graph));
-        let goes_on = stages.get(at + 1).map(|next| sent(graph, next));
+        let goes_on = stages.get(at + 1).map(|next| sent(graph, next, &bindings(graph)));
         StageManifest {
             name: name(part.name, at),
             files: emitted.files.iter().map(|(name, _)| name.clone()).collect(),
@@ -85,18 +85,6 @@ pub fn balance(graph: &Graph) -> Balance {
 fn bindings(graph: &Graph) -> Bindings {
     let sequence = if graph.interface.symbols.values().any(|role| *role == SymbolRole::Past) { 1 } else { TOKENS };
     graph_bindings(graph, Sizes { batch: 1, sequence, side: Some(SIDE) }, 0)
-}
-
-/// The bytes of the outputs of a stage that the next one takes.
-fn sent(graph: &Graph, next: &Graph) -> Option<u64> {
-    let bindings = bindings(graph);
-    let takes = |name: &str| next.inputs().iter().any(|value| next.value(*value).name == name);
-    let sizes = graph.outputs().iter().filter(|output| takes(&output.name)).map(|output| {
-        let ty = graph.type_of(output.value).as_tensor()?;
-        let elements = ty.shape.evaluate(&bindings)?.iter().try_fold(1u64, |n, size| n.checked_mul(*size as u64))?;
-        Some(elements.checked_mul(ty.dtype.bits() as u64)?.div_ceil(8))
-    });
-    sizes.sum()
 }
 
 /// The layers of the nodes that read tensors of the checkpoint of a stage, in their order.

@@ -120,10 +120,14 @@ impl Request {
     fn check_pipeline(&self) -> Result<(), RequestError> {
         let Some(count) = self.pipeline else { return Ok(()) };
         let option = format!("--pipeline {count}");
-        if self.backend.emitter.format() != Format::ONNX || self.backend.engines.is_some() {
+        let has_stages =
+            |backend: &Backend| backend.emitter.format() == Format::ONNX && backend.engines.is_none();
+        if !has_stages(self.backend) {
+            let those = BACKENDS.iter().filter(|backend| has_stages(backend)).map(|backend| backend.target.name);
             return refuse(format!(
-                "{option}: target {} has no stages; choose --target onnx, ort, openvino or ort-cuda",
-                self.backend.target
+                "{option}: target {} has no stages; choose one of the targets {}",
+                self.backend.target,
+                those.collect::<Vec<_>>().join(", ")
             ));
         }
         if self.recipe.cache == Some(CacheName::InPlace) {
@@ -172,10 +176,11 @@ impl Request {
         if self.tensor_parallel.is_none() {
             return Ok(());
         }
-        let target = self.backend.target.name;
-        if !matches!(target, "onnx" | "trt") {
+        let target = self.backend.target;
+        if !target.collectives {
             return refuse(format!(
-                "--tensor-parallel is for targets trt and onnx: target {target} has no collectives between GPUs"
+                "--tensor-parallel is for targets {}: target {target} has no collectives between GPUs",
+                Target::names(|target| target.collectives)
             ));
         }
         let recipe = &self.recipe;

@@ -234,7 +234,7 @@ pub(super) fn cache_growth(graph: &Graph, sizes: Sizes) -> Option<u64> {
 }
 
 /// The bytes of the caches among the inputs.
-fn cache_bytes(graph: &Graph, bound: &Bindings) -> Option<u64> {
+pub(super) fn cache_bytes(graph: &Graph, bound: &Bindings) -> Option<u64> {
     let caches = graph.inputs().iter().filter(|input| is_cache(graph, **input));
     caches.map(|input| bytes(graph, *input, bound)).try_fold(0u64, |sum, bytes| sum.checked_add(bytes?))
 }
@@ -246,9 +246,7 @@ pub(super) fn is_cache(graph: &Graph, input: ValueId) -> bool {
 
 /// The bytes of an input.
 pub(super) fn bytes(graph: &Graph, input: ValueId, bound: &Bindings) -> Option<u64> {
-    let ty = graph.ty(input);
-    let elements = ty.shape.evaluate(bound)?.iter().try_fold(1u64, |n, size| n.checked_mul(*size as u64))?;
-    Some(elements.checked_mul(ty.dtype.bits() as u64)?.div_ceil(8))
+    graph.ty(input).bytes_in(bound)
 }
 
 fn uncounted(graph: &Graph, costs: &Costs) -> Vec<Uncounted> {

@@ -53,6 +53,14 @@ fn places(most: usize) -> String {
     }
 }
 
+/// The bytes in a run of the outputs of a stage that the next one takes.
+#[must_use]
+pub fn sent(stage: &Graph, next: &Graph, run: &Bindings) -> Option<u64> {
+    let takes = |name: &str| next.inputs().iter().any(|value| next.value(*value).name == name);
+    let outputs = stage.outputs().iter().filter(|output| takes(&output.name));
+    outputs.map(|output| stage.type_of(output.value).as_tensor()?.bytes_in(run)).sum()
+}
+
 /// Cuts a graph into `count` stages of costs as equal as the places allow: the most expensive stage is as cheap as it can be.
 /// `bindings` has the sizes of the run that the costs are of. The stages have the inputs and outputs of the graph that are theirs,
 /// by their names; a value that goes on is an output of a stage and an input of the next one that takes it, of the same name.

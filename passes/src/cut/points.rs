@@ -38,7 +38,7 @@ pub(super) fn find(graph: &Graph, costs: &[u64], bindings: &Bindings) -> Vec<Poi
         if !has_symbols(graph, value, at, &symbols) {
             continue;
         }
-        let point = Point { at, value, before, all, bytes: bytes(graph, value, bindings) };
+        let point = Point { at, value, before, all, bytes: graph.type_of(value).as_tensor().and_then(|ty| ty.bytes_in(bindings)) };
         let size = |point: &Point| point.bytes.unwrap_or(u64::MAX);
         match points.last_mut().filter(|last| last.before == before) {
             Some(last) if size(&point) < size(last) => *last = point,
@@ -141,10 +141,4 @@ fn has_symbols(graph: &Graph, value: ValueId, at: usize, symbols: &HashMap<Symbo
         graph.type_of(value).dims().any(|dim| dim.as_multiple().is_some_and(|(own, _)| own == symbol))
     };
     symbols.iter().all(|(symbol, (first, last))| *first >= at || *last < at || has(symbol))
-}
-
-fn bytes(graph: &Graph, value: ValueId, bindings: &Bindings) -> Option<u64> {
-    let ty = graph.type_of(value).as_tensor()?;
-    let elements = ty.shape.evaluate(bindings)?.iter().try_fold(1u64, |n, size| n.checked_mul(*size as u64))?;
-    Some(elements.checked_mul(ty.dtype.bits() as u64)?.div_ceil(8))
 }

@@ -19,6 +19,7 @@ pub static OPENVINO: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    collectives: false,
     forms: &["projections", "biases"],
     experts: &[ExpertsForm::Grouped, ExpertsForm::Gathered, ExpertsForm::All],
     appends_in_place: false,

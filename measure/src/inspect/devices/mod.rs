@@ -34,8 +34,9 @@ pub struct DevicePlan {
     pub sequence: usize,
     /// The stages. All ranks of a stage hold and do as much.
     pub stages: Vec<PlannedStage>,
-    /// The most rows of so many tokens that fit on all devices; 0 where one does not.
-    pub batch: u64,
+    /// The most rows of so many tokens that fit on all devices, 0 where one does not; absent where the memory of a row is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u64>,
     /// The least milliseconds of one prompt of one row; absent where rates of devices are not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_ms: Option<f64>,
@@ -68,7 +69,7 @@ impl Opened {
             split,
             refused,
             sequence: sizes.sequence,
-            batch: stages.iter().map(|stage| stage.batch).min().unwrap_or(0),
+            batch: stages.iter().map(|stage| stage.batch).min().flatten(),
             prompt_ms: sum(|stage| stage.prompt),
             step_ms: sum(|stage| stage.step),
             stages,

@@ -7,13 +7,13 @@ use planish_data::inputs::Sizes;
 use planish_ir::cost::{Cost, costs, stored_bytes};
 use planish_ir::ops::Experts;
 use planish_ir::{Bindings, Graph, Node, Op, SymbolRole, Weight};
-use planish_passes::cut::cut;
+use planish_passes::cut::{cut, sent};
 use planish_passes::shard::shard;
 use planish_runtimes::cuda::plan_nodes;
 use serde::Serialize;
 
 use super::super::IMAGE_SIDE;
-use super::super::cost::{bytes, cache_growth, weight_bytes};
+use super::super::cost::{bytes, cache_bytes, cache_growth, weight_bytes};
 use super::super::memory::bindings;
 use super::{Device, RESERVE, Split};
 
@@ -41,8 +41,8 @@ pub struct PlannedStage {
     pub sent: Option<u64>,
     /// The same for a step.
     pub sent_by_step: Option<u64>,
-    /// The most rows that fit.
-    pub batch: u64,
+    /// The most rows that fit; absent where the memory of a row is not known.
+    pub batch: Option<u64>,
     /// The least time of a prompt; absent where rates of devices are not known.
     pub prompt: Option<LeastTime>,
     /// The least time of a step; absent without a cache too.
@@ -110,12 +110,14 @@ impl Run<'_> {
         let peak = |bound| plan_nodes(graph, bound).ok().map(|plan| part.halved(plan.peak as u64));
         let (activations, of_step) = (peak(&prompt), peak(&step));
         let cache_per_token = part.halved(cache_growth(graph, one(1)).unwrap_or(0));
-        let cache = cache_per_token.saturating_mul(self.sequence as u64);
+        let cache = cache_bytes(graph, &step).map(|bytes| part.halved(bytes));
         let room = (self.device.memory as f64 * (1.0 - RESERVE)) as u64;
         // Prompts of a decoder are read one after the other, and its steps are of all rows at once.
-        let (fixed, by_row) = match self.is_decoder {
-            true => (weights.saturating_add(activations.unwrap_or(0)), cache.saturating_add(of_step.unwrap_or(0))),
-            false => (weights, activations.unwrap_or(0)),
+        let needs = match self.is_decoder {
+            true => activations.zip(of_step).zip(cache).map(|((prompt, step), cache)| {
+                (weights.saturating_add(prompt), cache.saturating_add(step))
+            }),
+            false => activations.map(|of_row| (weights, of_row)),
         };
         let of_decoder = self.is_decoder.then_some(&step);
         let (exchanged, exchanged_by_step) =
@@ -133,9 +135,9 @@ impl Run<'_> {
             exchanged_by_step,
             sent,
             sent_by_step,
-            batch: room.checked_sub(fixed).map_or(0, |left| left / by_row.max(1)),
+            batch: needs.map(|(fixed, by_row)| room.saturating_sub(fixed) / by_row.max(1)),
             prompt: self.time(part, &prompt, 0, link(exchanged, sent)),
-            step: of_decoder.and_then(|step| self.time(part, step, cache, link(exchanged_by_step, sent_by_step))),
+            step: of_decoder.and_then(|step| self.time(part, step, cache.unwrap_or(0), link(exchanged_by_step, sent_by_step))),
         }
     }
 
@@ -172,11 +174,7 @@ impl Part<'_> {
 
     /// The bytes of the outputs that the next stage takes.
     fn sent(&self, next: Option<&Graph>, bound: &Bindings) -> Option<u64> {
-        let next = next?;
-        let takes = |name: &str| next.inputs().iter().any(|value| next.value(*value).name == name);
-        let outputs = self.graph.outputs().iter().filter(|output| takes(&output.name));
-        let sent = outputs.map(|output| bytes(self.graph, output.value, bound)).sum::<Option<u64>>();
-        sent.map(|bytes| self.halved(bytes))
+        sent(self.graph, next?, bound).map(|bytes| self.halved(bytes))
     }
 
     /// The work of a run, in which tokens take the experts of all ranks alike.

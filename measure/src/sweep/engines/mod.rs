@@ -1,6 +1,6 @@
 //! Programs that hand the jobs of a sweep to an engine: text, which the user may change.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
@@ -28,10 +28,8 @@ pub struct Handed<'a> {
     pub threads: u16,
     /// How many tasks the jobs are dealt out to; Ray has one for each job.
     pub tasks: usize,
-    /// The image that Kubernetes runs.
-    pub image: &'a str,
-    /// The persistent volume claim of Kubernetes that has the folder of the plan.
-    pub claim: &'a str,
+    /// What jobs read, relative to the folder of the plan.
+    pub inputs: Vec<&'a Path>,
 }
 
 const RAY: &str = include_str!("sweep_ray.py");
@@ -42,7 +40,7 @@ impl Engine {
     /// The program.
     ///
     /// # Errors
-    /// When a path is not UTF-8, or Kubernetes cannot reach the output folder.
+    /// When a path is not UTF-8, or Kubernetes cannot reach the output folder or an input.
     pub fn program(self, handed: &Handed<'_>) -> Result<String> {
         let (template, quote): (&str, fn(&str) -> String) = match self {
             Self::Ray => (RAY, double),
@@ -53,12 +51,10 @@ impl Engine {
             Self::Kubernetes => claimed(handed)?,
             Self::Ray | Self::Slurm => (absolute(handed.plan)?, absolute(handed.output)?),
         };
-        let Handed { threads, tasks, image, claim, .. } = handed;
+        let Handed { threads, tasks, .. } = handed;
         Ok([
             ("@PLAN@", quote(&plan)),
             ("@OUTPUT@", quote(&output)),
-            ("@IMAGE@", quote(image)),
-            ("@CLAIM@", quote(claim)),
             ("@THREADS@", threads.to_string()),
             ("@TASKS@", tasks.to_string()),
         ]
@@ -102,6 +98,14 @@ fn claimed(handed: &Handed<'_>) -> Result<(String, String)> {
             folder.display()
         )))
     };
+    let is_outside = |path: &&Path| path.is_absolute() || path.components().any(|part| part == Component::ParentDir);
+    if let Some(path) = handed.inputs.iter().copied().find(|path| is_outside(&path)) {
+        bail!(PlanError(format!(
+            "{} is not in the folder of the plan, {}, which is what Kubernetes mounts; move it there",
+            path.display(),
+            folder.display()
+        )))
+    }
     let mount = Path::new("/sweep");
     Ok((text(mount.join(plan.file_name().unwrap_or_default()))?, text(mount.join(below))?))
 }
@@ -116,8 +120,7 @@ mod tests {
             output: Path::new(output),
             threads: 4,
             tasks: 200,
-            image: "planish:1",
-            claim: "models",
+            inputs: vec![Path::new("models/a")],
         }
     }
 
@@ -131,11 +134,17 @@ mod tests {
         assert!(ray.contains("PLAN = \"/models/it's/plan.json\"") && ray.contains("THREADS = 4"), "{ray}");
         assert!(slurm.contains("#SBATCH --array=1-200\n") && slurm.contains(r"'/models/it'\''s/plan.json'"), "{slurm}");
         assert!(kubernetes.contains("\"/sweep/plan.json\", \"-o\", \"/sweep/out\""), "{kubernetes}");
-        assert!(kubernetes.contains("completions: 200\n") && kubernetes.contains("claimName: \"models\""));
+        assert!(kubernetes.contains("completions: 200\n"), "{kubernetes}");
     }
 
     #[test]
-    fn kubernetes_needs_the_output_beside_the_plan() {
+    fn kubernetes_needs_all_files_below_the_plan() {
+        for path in ["/elsewhere/a", "../a"] {
+            let handed = Handed { inputs: vec![Path::new(path)], ..handed("/models/it's/out") };
+            let error = Engine::Kubernetes.program(&handed).unwrap_err().to_string();
+            assert!(error.starts_with(path) && error.contains("move it there"), "{error}");
+            Engine::Slurm.program(&handed).unwrap();
+        }
         let error = Engine::Kubernetes.program(&handed("/elsewhere")).unwrap_err().to_string();
         assert!(error.contains("is not in the folder of the plan"), "{error}");
         Engine::Slurm.program(&handed("/elsewhere")).unwrap();
