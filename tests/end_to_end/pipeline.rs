@@ -90,6 +90,7 @@ fn stages_are_files_that_run_and_generate_as_the_whole() {
         ["--set", "peaks=false,warmup=0,time=0,iterations=2", "--threads", "1", "--seq", "4", "--json", text(&json)];
     let reference = golden("gpt2");
     planish([&["bench", text(&staged), "--reference", text(&reference)], &quick[..]].concat()).exits(0, &[]);
+    planish(["profile", text(&staged)]).exits(2, &["is cut into stages, which are not profiled"]);
     let shown = planish(["inspect", text(&staged)]).exits(0, &[]).stdout;
     assert!(shown.contains("\nmodel_stage0\n") && shown.contains("\nmodel_stage1\n"), "{shown}");
     let again = folder.path().join("again");

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -115,16 +115,21 @@ fn the_tables_of_shards_and_of_processes_at_once_are_those_of_one() {
 fn a_sweep_goes_on_after_a_kill_a_damaged_result_and_a_failure() {
     let sweep = Sweep::new(&json!([{"name": "f32"}, {"name": "bad", "options": ["--opset", "3"]}]));
     let out = sweep.out("out");
-    let mut child = command(["sweep", text(&sweep.plan), "-o", text(&out)])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let results = || fs::read_dir(out.join("results")).map_or(0, Iterator::count);
-    let limit = Instant::now() + Duration::from_secs(60);
-    while results() < 2 && Instant::now() < limit {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    // A sweep that goes on until so many jobs have results.
+    let begun = |results: usize| {
+        let mut sweep = command(["sweep", text(&sweep.plan), "-o", text(&out)]);
+        let child = sweep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let there = || fs::read_dir(out.join("results")).map_or(0, Iterator::count);
+        let limit = Instant::now() + Duration::from_secs(60);
+        while there() < results && Instant::now() < limit {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child
+    };
+    let mut child = begun(1);
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143), "jobs are left");
+    let mut child = begun(2);
     child.kill().unwrap();
     child.wait().unwrap();
     // Those of bert, of which all were written whole, and the other ones.

@@ -49,6 +49,25 @@ fn a_search_is_recorded_repeated_and_taken_again() {
     done.exits(0, &["tuned before, and taken from the folder of caches"]);
     assert_eq!(read(&again.join("planish.json"))["tuning"], *tuning);
     assert_eq!(fs::read(again.join("model.onnx")).unwrap(), fs::read(out.join("model.onnx")).unwrap());
+    // So is a choice that is not the default one, as members of the recipe.
+    let [cached] = &fs::read_dir(caches.join("planish/tuning")).unwrap().collect::<Result<Vec<_>, _>>().unwrap()[..] else {
+        panic!("one search is kept")
+    };
+    let mut choice = tuning.clone();
+    choice["choices"] = json!({"projections": "joined", "biases": "kept", "threads": "1"});
+    choice["run"] = json!({"threads": 1});
+    fs::write(cached.path(), choice.to_string()).unwrap();
+    let other = folder.path().join("other");
+    tuned("bert", &other, &caches, &["--tune=1x4,2x4", "--tune-time=2s", "--verify"]).exits(0, &["projections=joined"]);
+    let manifest = read(&other.join("planish.json"));
+    assert_eq!(manifest["tuning"], choice);
+    let recipe = &manifest["recipe"];
+    assert_eq!((&recipe["projections"], &recipe["biases"]), (&json!("joined"), &json!("kept")));
+    let by_recipe = folder.path().join("by-recipe");
+    let members = ["--recipe", "projections=joined", "--recipe", "biases=kept"];
+    planish([&["compile", text(&golden("bert")), "-o", text(&by_recipe)], &members[..]].concat()).exits(0, &[]);
+    let graph = |folder: &Path| fs::read(folder.join("model.onnx")).unwrap();
+    assert!(graph(&other) == graph(&by_recipe) && graph(&other) != graph(&again));
     let done = tuned("bert", &again, &caches, &["--tune=1x4,2x4", "--tune-time=9s"]).exits(0, &["| choice"]);
     assert!(!done.stderr.contains("tuned before"), "{}", done.stderr);
 }

@@ -42,7 +42,7 @@ pub(super) fn check(parts: &[LoweredPart]) -> Result<()> {
     for pair in parts.windows(2) {
         let (a, b) = (exchanged(&pair[0].graph), exchanged(&pair[1].graph));
         if pair[0].of == pair[1].of && a != b {
-            let differ = a.iter().zip(&b).position(|(a, b)| a != b).unwrap_or(0);
+            let differ = a.iter().zip(&b).position(|(a, b)| a != b).unwrap_or(a.len().min(b.len()));
             bail!(
                 "{} and {} exchange different tensors ({} and {}): half precision keeps other weights in float32 on one of \
                  them; name these with --keep PATTERN=fp32",

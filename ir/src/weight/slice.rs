@@ -92,15 +92,17 @@ impl Weight {
         (same && whole).then(|| of.slice(own, start?..end?)?.reshape(&shape))?
     }
 
-    /// The scales, or zero points, of a range of codes. `None` where a block would be cut.
+    /// The scales, or zero points, of a range of codes. `None` where a block would be cut and
+    /// more than one is in the range.
     fn range_of_scales(&self, channels: Channels, size: usize, axis: usize, range: &Range<usize>) -> Option<Self> {
         match channels {
             _ if self.shape().is_empty() => Some(self.clone()),
             Channels::Axis(own) if own == axis => self.slice(0, range.clone()),
             Channels::Axis(_) => Some(self.clone()),
             Channels::Blocks { axis: own, size: block } if own == axis => {
+                let (first, end) = (range.start / block, range.end.div_ceil(block));
                 let whole = range.start.is_multiple_of(block) && (range.end.is_multiple_of(block) || range.end == size);
-                whole.then(|| self.slice(axis, range.start / block..range.end.div_ceil(block)))?
+                (whole || end - first == 1).then(|| self.slice(axis, first..end))?
             }
             Channels::Blocks { .. } => self.slice(axis, range.clone()),
         }

@@ -88,4 +88,6 @@ fn rows_of_a_file_are_ranges_of_it() {
     let blocks = codes.dequantize(Channels::Blocks { axis: 1, size: 4 }, &stored(&[1, 2]), None).unwrap();
     assert!(blocks.slice(1, 4..8).unwrap().as_dequantized().is_some());
     assert!(blocks.slice(1, 2..6).unwrap().as_dequantized().is_none());
+    // A part of one block has that block's.
+    assert!(blocks.slice(1, 5..7).unwrap().as_dequantized().is_some());
 }

@@ -81,7 +81,10 @@ impl Request {
                 }
             }
             if let Some(options) = &self.tune {
-                prepared.entrants.push(compiling.tuned(options)?);
+                match compiling.tuned(options) {
+                    Ok(entrant) => prepared.entrants.push(entrant),
+                    Err(error) => observer.left_out(&format!("the tuned form is left out: {error:#}")),
+                }
             }
             prepared._folders.push(compiling.folder);
         }

@@ -44,6 +44,12 @@ impl Subject {
         }
         let subject = if path.join(MANIFEST).is_file() {
             let artifact = Artifact::open(path)?;
+            if artifact.manifest.parts.iter().any(|part| !part.stages.is_empty()) {
+                let path = path.display();
+                let reason =
+                    format!("{path} is cut into stages, which are not profiled; compile the model without --pipeline");
+                return Err(Unprofiled(reason).into());
+            }
             let runtime = runtime(&artifact, &options.settings, note);
             profiler(runtime.as_ref())?;
             let opened = Opened::open(path, &Default::default())?;
