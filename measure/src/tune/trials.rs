@@ -1,6 +1,7 @@
 //! Candidates as contestants of `bench`.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -34,8 +35,10 @@ pub(super) struct ContestTrials<'a, 'b> {
     options: &'a TuneOptions,
     observer: &'a mut dyn BenchObserver,
     started: Instant,
-    /// The forms that were compiled, or why they were not, by their recipes.
+    /// The forms that are compiled, or why they are not, by their recipes.
     forms: BTreeMap<String, Result<Compiled, String>>,
+    /// How many were compiled.
+    compiled: usize,
 }
 
 impl<'a, 'b> ContestTrials<'a, 'b> {
@@ -50,7 +53,7 @@ impl<'a, 'b> ContestTrials<'a, 'b> {
     ) -> Self {
         let forms = serde_json::to_string(model.recipe).map(|recipe| (recipe, Ok(default))).into_iter().collect();
         let (folder, shapes) = (folder.to_owned(), shapes.to_vec());
-        Self { model, former, folder, shapes, options, observer, started: Instant::now(), forms }
+        Self { model, former, folder, shapes, options, observer, started: Instant::now(), forms, compiled: 1 }
     }
 
     /// The candidate as a contestant, or why it is none.
@@ -59,7 +62,8 @@ impl<'a, 'b> ContestTrials<'a, 'b> {
         let key = serde_json::to_string(&recipe)?;
         if !self.forms.contains_key(&key) {
             self.observer.step(&format!("compiling {candidate}"));
-            let place = self.folder.join(self.forms.len().to_string());
+            let place = self.folder.join(self.compiled.to_string());
+            self.compiled += 1;
             let compiled = self.former.compile(&recipe, &place).map_err(|error| format!("{error:#}"));
             self.forms.insert(key.clone(), compiled);
         }
@@ -69,6 +73,22 @@ impl<'a, 'b> ContestTrials<'a, 'b> {
             let run = RunSettings { spin: run.spin.or(Some(USUAL)), ..run };
             Entrant::of_form(candidate.to_string(), compiled.artifact.clone(), self.model.source.path(), run)
         }))
+    }
+
+    /// Removes the files of all forms but these and the default one.
+    fn keep(&mut self, candidates: &[&Candidate]) -> Result<()> {
+        let default = Candidate::default();
+        let recipe = |of: &Candidate| Ok(serde_json::to_string(&of.recipe(self.model.recipe)?)?);
+        let kept = candidates.iter().copied().chain([&default]).map(recipe).collect::<Result<Vec<String>>>()?;
+        self.forms.retain(|recipe, form| {
+            let is_kept = kept.contains(recipe);
+            if let (false, Ok(lost)) = (is_kept, form) {
+                // What stays goes with the folder of the search.
+                let _ = fs::remove_dir_all(&lost.artifact.folder);
+            }
+            is_kept
+        });
+        Ok(())
     }
 
     /// The cells of a race, at all shapes.
@@ -115,6 +135,7 @@ impl Trials for ContestTrials<'_, '_> {
     }
 
     fn race(&mut self, best: &Candidate, others: &[Candidate], time: Duration) -> Result<Vec<Outcome>> {
+        self.keep(&[&[best], &others.iter().collect::<Vec<_>>()[..]].concat())?;
         let first = match self.entrant(best)? {
             Ok(entrant) => entrant,
             Err(why) => bail!("{best}: {why}"),
