@@ -50,7 +50,8 @@ fn a_search_is_recorded_repeated_and_taken_again() {
     assert_eq!(read(&again.join("planish.json"))["tuning"], *tuning);
     assert_eq!(fs::read(again.join("model.onnx")).unwrap(), fs::read(out.join("model.onnx")).unwrap());
     // So is a choice that is not the default one, as members of the recipe.
-    let [cached] = &fs::read_dir(caches.join("planish/tuning")).unwrap().collect::<Result<Vec<_>, _>>().unwrap()[..] else {
+    let [cached] = &fs::read_dir(caches.join("planish/tuning")).unwrap().collect::<Result<Vec<_>, _>>().unwrap()[..]
+    else {
         panic!("one search is kept")
     };
     let mut choice = tuning.clone();

@@ -120,8 +120,7 @@ impl Request {
     fn check_pipeline(&self) -> Result<(), RequestError> {
         let Some(count) = self.pipeline else { return Ok(()) };
         let option = format!("--pipeline {count}");
-        let has_stages =
-            |backend: &Backend| backend.emitter.format() == Format::ONNX && backend.engines.is_none();
+        let has_stages = |backend: &Backend| backend.emitter.format() == Format::ONNX && backend.engines.is_none();
         if !has_stages(self.backend) {
             let those = BACKENDS.iter().filter(|backend| has_stages(backend)).map(|backend| backend.target.name);
             return refuse(format!(

@@ -38,7 +38,13 @@ pub(super) fn find(graph: &Graph, costs: &[u64], bindings: &Bindings) -> Vec<Poi
         if !has_symbols(graph, value, at, &symbols) {
             continue;
         }
-        let point = Point { at, value, before, all, bytes: graph.type_of(value).as_tensor().and_then(|ty| ty.bytes_in(bindings)) };
+        let point = Point {
+            at,
+            value,
+            before,
+            all,
+            bytes: graph.type_of(value).as_tensor().and_then(|ty| ty.bytes_in(bindings)),
+        };
         let size = |point: &Point| point.bytes.unwrap_or(u64::MAX);
         match points.last_mut().filter(|last| last.before == before) {
             Some(last) if size(&point) < size(last) => *last = point,

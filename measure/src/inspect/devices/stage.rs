@@ -114,9 +114,10 @@ impl Run<'_> {
         let room = (self.device.memory as f64 * (1.0 - RESERVE)) as u64;
         // Prompts of a decoder are read one after the other, and its steps are of all rows at once.
         let needs = match self.is_decoder {
-            true => activations.zip(of_step).zip(cache).map(|((prompt, step), cache)| {
-                (weights.saturating_add(prompt), cache.saturating_add(step))
-            }),
+            true => activations
+                .zip(of_step)
+                .zip(cache)
+                .map(|((prompt, step), cache)| (weights.saturating_add(prompt), cache.saturating_add(step))),
             false => activations.map(|of_row| (weights, of_row)),
         };
         let of_decoder = self.is_decoder.then_some(&step);
@@ -137,7 +138,8 @@ impl Run<'_> {
             sent_by_step,
             batch: needs.map(|(fixed, by_row)| room.saturating_sub(fixed) / by_row.max(1)),
             prompt: self.time(part, &prompt, 0, link(exchanged, sent)),
-            step: of_decoder.and_then(|step| self.time(part, step, cache.unwrap_or(0), link(exchanged_by_step, sent_by_step))),
+            step: of_decoder
+                .and_then(|step| self.time(part, step, cache.unwrap_or(0), link(exchanged_by_step, sent_by_step))),
         }
     }
 

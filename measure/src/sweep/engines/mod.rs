@@ -99,7 +99,7 @@ fn claimed(handed: &Handed<'_>) -> Result<(String, String)> {
         )))
     };
     let is_outside = |path: &&Path| path.is_absolute() || path.components().any(|part| part == Component::ParentDir);
-    if let Some(path) = handed.inputs.iter().copied().find(|path| is_outside(&path)) {
+    if let Some(path) = handed.inputs.iter().copied().find(|path| is_outside(path)) {
         bail!(PlanError(format!(
             "{} is not in the folder of the plan, {}, which is what Kubernetes mounts; move it there",
             path.display(),
