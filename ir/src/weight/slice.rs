@@ -53,12 +53,13 @@ impl Weight {
                 along(&parts[0])?.plus_product(&factor(1)?, &factor(2)?)
             }
             WeightExpr::Dequantize(parts, channels) => {
+                let own = within_block(*channels, axis, range);
                 let scales = |of: &Self| of.range_of_scales(*channels, self.shape()[axis], axis, range);
                 let zeros = match parts.get(2) {
                     Some(zeros) => Some(scales(zeros)?),
                     None => None,
                 };
-                along(&parts[0])?.dequantize(*channels, &scales(&parts[1])?, zeros.as_ref())
+                along(&parts[0])?.dequantize(own, &scales(&parts[1])?, zeros.as_ref())
             }
             _ => None,
         }
@@ -106,6 +107,16 @@ impl Weight {
             }
             Channels::Blocks { .. } => self.slice(axis, range.clone()),
         }
+    }
+}
+
+/// The channels of a range of codes: a range within a block is a block.
+fn within_block(channels: Channels, axis: usize, range: &Range<usize>) -> Channels {
+    match channels {
+        Channels::Blocks { axis: own, size } if own == axis && range.start / size == (range.end - 1) / size => {
+            Channels::Blocks { axis, size: range.len() }
+        }
+        _ => channels,
     }
 }
 

@@ -306,7 +306,7 @@ fn experts_are_shared() {
 }
 
 #[test]
-fn blocks_of_codes_stay_whole() {
+fn blocks_of_codes_are_cut_nowhere_but_within() {
     let codes = |block: usize| {
         graph(&format!(
             "input %x: f32[n, 8]
@@ -316,13 +316,16 @@ fn blocks_of_codes_stay_whole() {
              %r = relu(%u) : f32[n, 16]
              %y = linear(%r, @down) : f32[n, 8]
              output y = %y",
-            blocks = 16 / block
+            blocks = 16usize.div_ceil(block)
         ))
     };
     same(&codes(4), 2, &[("x", tensor(&[3, 8], 1))]);
     same(&codes(4), 4, &[("x", tensor(&[3, 8], 1))]);
-    let refused = plan(&codes(8), 4).unwrap_err().to_string();
-    assert!(refused.contains("`down`") && refused.contains("4 ranks would cut blocks"), "{refused}");
+    // A part of one block has its scale.
+    same(&codes(8), 4, &[("x", tensor(&[3, 8], 1))]);
+    same(&codes(16), 2, &[("x", tensor(&[3, 8], 1))]);
+    let refused = plan(&codes(12), 2).unwrap_err().to_string();
+    assert!(refused.contains("`down`") && refused.contains("2 ranks would cut blocks"), "{refused}");
 }
 
 #[test]

@@ -55,6 +55,9 @@ const UNKNOWN: &[&str] = &[
     "ZipMap",
 ];
 
+/// NVIDIA's operator of several ranks, which is none of ONNX.
+const COLLECTIVE: &str = "DistCollective";
+
 /// Operators of ONNX Runtime's own domain that the reader knows.
 const OWN: &[&str] = &[
     "Attention",
@@ -98,6 +101,9 @@ const OWN: &[&str] = &[
 
 /// Why OpenVINO has no operator for a signature. It takes every type that ONNX has for these, and computes many in another one.
 pub(crate) fn openvino(signature: &Signature, opset: u32) -> Option<String> {
+    if signature.row.onnx == Some(COLLECTIVE) {
+        return Some("no kernel".to_owned());
+    }
     tables::standard(signature, opset)
 }
 
