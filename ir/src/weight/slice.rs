@@ -113,8 +113,8 @@ impl Weight {
 /// The channels of a range of codes: a range within a block is a block.
 fn within_block(channels: Channels, axis: usize, range: &Range<usize>) -> Channels {
     match channels {
-        Channels::Blocks { axis: own, size } if own == axis && range.start / size == (range.end - 1) / size => {
-            Channels::Blocks { axis, size: range.len() }
+        Channels::Blocks { axis: own, size } if own == axis && range.end <= (range.start / size + 1) * size => {
+            Channels::Blocks { axis, size: range.len().max(1) }
         }
         _ => channels,
     }
