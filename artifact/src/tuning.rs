@@ -34,6 +34,9 @@ pub struct Tuning {
     /// The 95% interval of that; absent where the default form won.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ratio_ci95: Option<[f64; 2]>,
+    /// The cosines on data of the form that won and of the default one; absent where no form was evaluated that rounds other numbers.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cosines: Option<[f64; 2]>,
     /// How many candidates were measured.
     pub candidates: usize,
     /// What the ratio is relative to.
@@ -139,6 +142,7 @@ mod tests {
             run: RunSettings { threads: None, spin: Some(Spin::Usual) },
             ratio: 0.9,
             ratio_ci95: Some([0.88, 0.92]),
+            cosines: None,
             candidates: 7,
             against: "default".to_owned(),
         }

@@ -232,7 +232,7 @@ impl Arguments {
             ..request(self, recipe, calibrate, engine, settings, gate.as_ref(), stop_after.is_none())?
         };
         let prepared = prepare(&request, &Preparing)?;
-        let tuned = self.tuning.tuned(&prepared, &request)?;
+        let tuned = self.tuning.tuned(&prepared, &request, gate.as_ref())?;
         let options = match &tuned {
             Some(tuned) => prepared.with_recipe(&request, &tuned.recipe)?,
             None => prepared.options.clone(),

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
 use planish_artifact::backend::{Backend, RuntimeSettings};
 use planish_artifact::recipe::Recipe;
+use planish_check::gate::Gate;
 use planish_compiler::compile::{CompileOptions, Compiled, compile};
 use planish_compiler::request::{Prepared, Request};
 use planish_measure::tune::{Former, Model, TuneOptions, Tuned, processor, tune};
@@ -92,7 +93,7 @@ impl TuneArguments {
     }
 
     /// Searches for the fastest form of what was requested, if that is asked for.
-    pub(super) fn tuned(&self, prepared: &Prepared, request: &Request) -> Result<Option<Tuned>> {
+    pub(super) fn tuned(&self, prepared: &Prepared, request: &Request, gate: Option<&Gate>) -> Result<Option<Tuned>> {
         let Some(Shapes(shapes)) = &self.tune else { return Ok(None) };
         let options = TuneOptions {
             shapes: shapes.iter().map(|(rows, tokens)| (*rows, Some(*tokens))).collect(),
@@ -104,6 +105,7 @@ impl TuneArguments {
             backend: request.backend,
             recipe: &request.recipe,
             fusion: request.fusion,
+            gate,
         };
         let former = Forms { prepared, request, preparing: Preparing::new() };
         let mut console = Console::new();

@@ -199,6 +199,32 @@ impl Gate {
         }
     }
 
+    /// The data that artifacts are evaluated on.
+    #[must_use]
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// The limits within which what harms most gets more precision, where they are asked for.
+    #[must_use]
+    pub fn max_loss(&self) -> Option<&Requirements> {
+        self.max_loss.as_ref()
+    }
+
+    /// Evaluates a form of the model. Forms that have `reference` in common are of the same model.
+    ///
+    /// # Errors
+    /// When it cannot be evaluated.
+    pub fn evaluate(
+        &self,
+        compiled: &Compiled,
+        model: &SourceModel,
+        reference: &mut Reference,
+        observer: Box<dyn EvaluationObserver>,
+    ) -> Result<Evaluation> {
+        self.evaluated(compiled, model, reference, &self.options, observer)
+    }
+
     /// Evaluates what was compiled, and compiles it with more precision where that is asked for and needed. The evaluation goes
     /// into the manifest.
     ///

@@ -66,6 +66,7 @@ mod tests {
             run: RunSettings::default(),
             ratio: 0.9,
             ratio_ci95: Some([0.8, 0.95]),
+            cosines: Some([0.998, 0.999]),
             candidates: 1,
             against: "default".to_owned(),
         };

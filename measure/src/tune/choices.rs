@@ -5,9 +5,10 @@ use std::fmt;
 
 use anyhow::Result;
 use planish_artifact::manifest::Manifest;
-use planish_artifact::recipe::Recipe;
+use planish_artifact::recipe::{HEAD, Precision, Recipe, read};
 use planish_artifact::tuning::RunSettings;
-use planish_passes::Target;
+use planish_models::Task;
+use planish_passes::{QuantizedForm, Target};
 use serde_json::Value;
 
 /// What a search is about, by which a choice says whether it can matter.
@@ -31,20 +32,27 @@ pub struct Subject<'a> {
 pub struct Choice {
     /// Its name in a recipe, or in [`RunSettings`].
     pub name: &'static str,
+    /// Whether its values round other numbers than the default does, so that data has to say what they cost.
+    pub rounds: bool,
     /// The values beside the default, or the rule by which none of them can be faster.
     pub values: fn(&Subject<'_>) -> Result<Vec<String>, String>,
 }
 
 /// All choices, in the order in which a search varies them.
 pub const CHOICES: &[Choice] = &[
-    Choice { name: "attention", values: |of| of_attention(of, "attention", "operator") },
-    Choice { name: "token_order", values: |of| of_attention(of, "token_order", "batch-major") },
-    Choice { name: "projections", values: projections },
-    Choice { name: "biases", values: biases },
-    Choice { name: "cache", values: cache },
-    Choice { name: "accuracy_level", values: accuracy_level },
-    Choice { name: "threads", values: threads },
-    Choice { name: "spin", values: spin },
+    Choice { name: "attention", rounds: false, values: |of| of_attention(of, "attention", "operator") },
+    Choice { name: "token_order", rounds: false, values: |of| of_attention(of, "token_order", "batch-major") },
+    Choice { name: "projections", rounds: false, values: projections },
+    Choice { name: "biases", rounds: false, values: biases },
+    Choice { name: "cache", rounds: false, values: cache },
+    Choice { name: "accuracy_level", rounds: false, values: accuracy_level },
+    Choice { name: "dynamic", rounds: true, values: dynamic },
+    Choice { name: "split_columns", rounds: true, values: split_columns },
+    Choice { name: "max_layer_loss", rounds: true, values: max_layer_loss },
+    Choice { name: "block_size", rounds: true, values: block_size },
+    Choice { name: "keep", rounds: true, values: bits_of_head },
+    Choice { name: "threads", rounds: false, values: threads },
+    Choice { name: "spin", rounds: false, values: spin },
 ];
 
 /// The choices that are settings of the runtime.
@@ -118,6 +126,61 @@ fn accuracy_level(of: &Subject<'_>) -> Result<Vec<String>, String> {
     }
 }
 
+/// Refuses what data of calibration decides, where the recipe says it or there is no such data.
+fn calibrated(of: &Subject<'_>, member: &str) -> Result<(), String> {
+    let why = match of.recipe.codes() {
+        Some(Precision::Int8) if of.recipe.has(member) => "the recipe says it",
+        Some(Precision::Int8) if of.recipe.plan.is_some() => "the recipe has plans of inputs",
+        Some(Precision::Int8) if of.manifest.calibration.is_some() => return Ok(()),
+        Some(Precision::Int8) => "no data calibrated it",
+        _ => "no inputs of layers have 8 bits",
+    };
+    Err(why.to_owned())
+}
+
+fn dynamic(of: &Subject<'_>) -> Result<Vec<String>, String> {
+    calibrated(of, "dynamic")?;
+    match of.target.quantized {
+        QuantizedForm::IntegerProducts => Ok(vec!["true".to_owned()]),
+        _ => Err(format!("target {} needs fixed scales", of.target)),
+    }
+}
+
+fn split_columns(of: &Subject<'_>) -> Result<Vec<String>, String> {
+    calibrated(of, "split_columns")?;
+    match of.target.quantized {
+        QuantizedForm::Codes => Err(format!("target {} splits no columns", of.target)),
+        _ => Ok(vec!["0".to_owned()]),
+    }
+}
+
+fn max_layer_loss(of: &Subject<'_>) -> Result<Vec<String>, String> {
+    calibrated(of, "max_layer_loss")?;
+    // Columns are split only where the loss is larger.
+    match of.target.quantized {
+        QuantizedForm::Codes => Err(format!("target {} splits no columns", of.target)),
+        _ => Ok(vec!["0.01".to_owned()]),
+    }
+}
+
+fn block_size(of: &Subject<'_>) -> Result<Vec<String>, String> {
+    match of.recipe.has("block_size") {
+        true => Err("the recipe says it".to_owned()),
+        false if of.recipe.blocks().is_none() => Err("no weights have a scale for each block".to_owned()),
+        false => Ok(vec!["64".to_owned(), "128".to_owned()]),
+    }
+}
+
+fn bits_of_head(of: &Subject<'_>) -> Result<Vec<String>, String> {
+    let is_said = of.recipe.keep.iter().any(|keep| keep.pattern.as_str() == HEAD);
+    match of.recipe.blocks() {
+        Some(Precision::Int4) if is_said => Err(format!("the recipe says it of {HEAD}")),
+        Some(Precision::Int4) if of.manifest.task == Some(Task::TextGeneration) => Ok(vec![format!("{HEAD}=int4")]),
+        Some(Precision::Int4) => Err("no head scores tokens".to_owned()),
+        _ => Err("no weights have 4 bits".to_owned()),
+    }
+}
+
 fn threads(of: &Subject<'_>) -> Result<Vec<String>, String> {
     // Two threads of a core share its units, so that one for each core may be as fast.
     let mut values: Vec<usize> = [of.cores / 2, of.cores.saturating_sub(1), 1].into();
@@ -154,13 +217,15 @@ impl Candidate {
     /// # Errors
     /// When a value is none of the member.
     pub fn recipe(&self, base: &Recipe) -> Result<Recipe> {
+        let own = self.0.iter().filter(|(name, _)| !RUN.contains(name));
+        let own = read(&own.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>())?;
         let mut members = serde_json::to_value(base)?;
-        for (name, value) in self.0.iter().filter(|(name, _)| !RUN.contains(name)) {
-            if let Value::Object(members) = &mut members {
-                members.insert((*name).to_owned(), Value::String(value.clone()));
-            }
+        if let (Value::Object(members), Value::Object(own)) = (&mut members, serde_json::to_value(&own)?) {
+            members.extend(own);
         }
         let recipe: Recipe = serde_json::from_value(members)?;
+        // What is kept is added.
+        let recipe = Recipe { keep: [base.keep.clone(), own.keep].concat(), ..recipe };
         Ok(Recipe { plan: base.plan.clone(), calibrated: base.calibrated.clone(), ..recipe })
     }
 
@@ -199,6 +264,12 @@ mod tests {
         assert_eq!(candidate.run(), RunSettings { threads: Some(1), spin: Some(Spin::Usual) });
         assert_eq!(candidate.to_string(), "attention=operator spin=true threads=1");
         assert_eq!(Candidate::default().recipe(&base).unwrap(), base);
+        let candidate =
+            Candidate::default().with("dynamic", "true").with("split_columns", "0").with("keep", "@head=int4");
+        let base = Recipe { keep: vec!["a".parse().unwrap()], ..base };
+        let recipe = candidate.recipe(&base).unwrap();
+        assert_eq!((recipe.dynamic, recipe.split_columns), (true, Some(0)));
+        assert_eq!(recipe.keep.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a", "@head=int4"]);
         assert!(Candidate::default().with("attention", "none").recipe(&base).is_err());
     }
 }

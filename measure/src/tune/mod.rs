@@ -2,6 +2,7 @@
 
 mod cache;
 mod choices;
+mod judge;
 mod search;
 mod trials;
 
@@ -14,6 +15,7 @@ use planish_artifact::backend::{Backend, RuntimeSettings};
 use planish_artifact::draft::Draft;
 use planish_artifact::recipe::Recipe;
 use planish_artifact::tuning::{Processor, Tuning};
+use planish_check::gate::Gate;
 use planish_compiler::compile::Compiled;
 use planish_compiler::request::RequestError;
 use planish_compiler::source::SourceModel;
@@ -58,6 +60,8 @@ pub struct Model<'a> {
     pub recipe: &'a Recipe,
     /// Whether operators are fused.
     pub fusion: bool,
+    /// The data that says what forms cost that round other numbers; without it they are not tried.
+    pub gate: Option<&'a Gate>,
 }
 
 /// What a search came to.
@@ -102,6 +106,7 @@ pub fn tune(
         ))?,
         // What data, plans and stages make of it.
         serde_json::to_string(&(&manifest.calibration, &manifest.parts))?,
+        model.gate.map(judge::identity).transpose()?.unwrap_or_default(),
     ];
     let cache = TuningCache::of_user(&key.join("\n"));
     if let Some(tuning) = cache.as_ref().and_then(|cache| cache.known(options.time)) {
@@ -117,9 +122,13 @@ pub fn tune(
         fusion: model.fusion,
     };
     let (mut dimensions, mut left_out) = (Vec::new(), Vec::new());
-    for Choice { name, values } in CHOICES {
-        match values(&subject) {
-            Ok(values) => dimensions.push(Dimension { name, values }),
+    for Choice { name, rounds, values } in CHOICES {
+        let values = values(&subject).and_then(|values| match model.gate {
+            None if *rounds => Err(NO_DATA.to_owned()),
+            _ => Ok(values),
+        });
+        match values {
+            Ok(values) => dimensions.push(Dimension { name, values, rounds: *rounds }),
             Err(why) => {
                 let why = format!("left out: {why}");
                 left_out.push(Tried { choice: name, value: None, ratio: None, kept: false, why });
@@ -141,6 +150,7 @@ pub fn tune(
         run: found.best.run(),
         ratio: found.ratio.value,
         ratio_ci95: found.ratio.ci95,
+        cosines: trials.cosines(&found.best),
         candidates: found.measured(),
         against: Candidate::default().to_string(),
     };
@@ -150,6 +160,9 @@ pub fn tune(
     let recipe = found.best.recipe(model.recipe)?;
     Ok(Tuned { tuning, recipe, found: Some(found) })
 }
+
+/// Why a choice is left out that rounds other numbers.
+const NO_DATA: &str = "it rounds other numbers, and no data is held out to say what that costs: add --evaluate FILE, or --verify beside --calibrate";
 
 /// The processor of this machine.
 #[must_use]

@@ -17,6 +17,8 @@ pub struct Dimension {
     pub name: &'static str,
     /// The values.
     pub values: Vec<String>,
+    /// Whether they round other numbers than the default does.
+    pub rounds: bool,
 }
 
 /// What measuring a candidate comes to.
@@ -41,6 +43,8 @@ pub trait Trials {
     /// # Errors
     /// When the best cannot be measured.
     fn race(&mut self, best: &Candidate, others: &[Candidate], time: Duration) -> Result<Vec<Outcome>>;
+    /// Why a candidate that rounds other numbers is less accurate than it may be, if it is.
+    fn judge(&mut self, candidate: &Candidate) -> Option<String>;
 }
 
 /// A candidate that was tried, or a choice that was not.
@@ -143,7 +147,7 @@ impl Search<'_> {
         let others: Vec<Candidate> = values.iter().map(|value| self.best.with(name, value)).collect();
         self.seen.extend(others.iter().map(|other| (self.best.clone(), other.clone())));
         let outcomes = self.trials.race(&self.best, &others, share)?;
-        let mut won: Option<(usize, f64)> = None;
+        let mut won: Vec<(usize, f64)> = Vec::new();
         let first = self.tried.len();
         for (at, outcome) in outcomes.into_iter().enumerate() {
             let value = values[at].clone();
@@ -151,21 +155,33 @@ impl Search<'_> {
                 Outcome::Failed(why) => said(name, value, None, &why),
                 Outcome::Unfinished => said(name, value, None, TIME_IS_UP),
                 Outcome::Measured(ratio) => {
-                    if is_below_one(&ratio) && won.is_none_or(|(_, least)| ratio.value < least) {
-                        won = Some((at, ratio.value));
+                    if is_below_one(&ratio) {
+                        won.push((at, ratio.value));
                     }
                     said(name, value, Some(ratio), verdict(&ratio))
                 }
             };
             self.tried.push(tried);
         }
-        let Some((at, _)) = won else { return Ok(()) };
+        won.sort_by(|one, other| one.1.total_cmp(&other.1));
+        for (at, _) in won {
+            let refused = if dimension.rounds { self.trials.judge(&others[at]) } else { None };
+            match refused {
+                Some(why) => self.tried[first + at].why = why,
+                None => return self.confirm(&others[at], first + at, races),
+            }
+        }
+        Ok(())
+    }
+
+    /// Races a candidate that won once a second time, and keeps it if it wins again. `at` is where it is in what was tried.
+    fn confirm(&mut self, other: &Candidate, at: usize, races: usize) -> Result<()> {
         let Some(share) = self.share(races) else {
-            NO_SECOND.clone_into(&mut self.tried[first + at].why);
+            NO_SECOND.clone_into(&mut self.tried[at].why);
             return Ok(());
         };
-        let again = self.trials.race(&self.best, &others[at..=at], share)?;
-        let tried = &mut self.tried[first + at];
+        let again = self.trials.race(&self.best, std::slice::from_ref(other), share)?;
+        let tried = &mut self.tried[at];
         match again.first() {
             Some(Outcome::Measured(ratio)) => {
                 tried.ratio = Some(*ratio);
@@ -173,7 +189,7 @@ impl Search<'_> {
                 let why = if tried.kept { "faster in two races" } else { "faster in the first race alone" };
                 why.clone_into(&mut tried.why);
                 if tried.kept {
-                    self.best = others[at].clone();
+                    self.best = other.clone();
                 }
             }
             Some(Outcome::Failed(why)) => tried.why.clone_from(why),
@@ -260,11 +276,20 @@ mod tests {
         races: usize,
         /// The races, from zero, in which all candidates seem to be faster.
         lucky: Vec<usize>,
+        /// Candidates that lose too much.
+        rough: Vec<&'static str>,
     }
 
     impl Made {
         fn of(factors: &[(&'static str, &'static str, Result<f64, &'static str>)]) -> Self {
-            Self { factors: factors.to_vec(), spent: Duration::ZERO, noise: 0.01, races: 0, lucky: Vec::new() }
+            Self {
+                factors: factors.to_vec(),
+                spent: Duration::ZERO,
+                noise: 0.01,
+                races: 0,
+                lucky: Vec::new(),
+                rough: Vec::new(),
+            }
         }
 
         fn time(&self, candidate: &Candidate) -> Result<f64, String> {
@@ -302,12 +327,17 @@ mod tests {
             };
             Ok(others.iter().map(outcome).collect())
         }
+
+        fn judge(&mut self, candidate: &Candidate) -> Option<String> {
+            self.rough.contains(&candidate.to_string().as_str()).then(|| "cos is 0.5".to_owned())
+        }
     }
 
     fn dimensions(all: &[(&'static str, &[&str])]) -> Vec<Dimension> {
         let of = |(name, values): &(&'static str, &[&str])| Dimension {
             name,
             values: values.iter().map(ToString::to_string).collect(),
+            rounds: false,
         };
         all.iter().map(of).collect()
     }
@@ -364,6 +394,19 @@ mod tests {
         let found = search(&dimensions(&[("a", &["1", "2"])]), &mut made, LIMIT).unwrap();
         assert_eq!(found.best.to_string(), "a=2");
         assert_eq!((found.tried[0].kept, found.tried[0].why.as_str()), (false, "y: cosine 0.5"));
+    }
+
+    /// The fastest of the values that are accurate enough is kept, and only values that round are judged.
+    #[test]
+    fn data_judges_values_that_round() {
+        let mut all = dimensions(&[("a", &["1", "2"]), ("b", &["1"])]);
+        all[0].rounds = true;
+        let of = [("a", "1", Ok(0.9)), ("a", "2", Ok(0.8)), ("b", "1", Ok(0.9))];
+        let mut made = Made { rough: vec!["a=2", "b=1"], ..Made::of(&of) };
+        let found = search(&all, &mut made, LIMIT).unwrap();
+        assert_eq!(found.best.to_string(), "a=1 b=1");
+        let refused = found.tried.iter().find(|tried| tried.value.as_deref() == Some("2")).unwrap();
+        assert_eq!((refused.kept, refused.why.as_str()), (false, "cos is 0.5"));
     }
 
     #[test]

@@ -7,10 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::backend::Spin;
+use planish_artifact::evaluation::{Evaluation, Figure};
 use planish_artifact::recipe::Recipe;
 use planish_artifact::tuning::RunSettings;
+use planish_check::evaluate::Reference;
+use planish_check::gate::Gate;
 use planish_compiler::compile::Compiled;
 
+use super::judge::{Silent, refusal};
 use super::search::{Outcome, Trials};
 use super::{Candidate, Former, Model, TuneOptions};
 use crate::bench::{BenchObserver, BenchOptions, Cell, Contest, Entrant, Measured, Ratio, Status};
@@ -39,6 +43,10 @@ pub(super) struct ContestTrials<'a, 'b> {
     forms: BTreeMap<String, Result<Compiled, String>>,
     /// How many were compiled.
     compiled: usize,
+    /// The model in float32, which forms are evaluated with.
+    reference: Reference,
+    /// The evaluations of forms, by their recipes.
+    evaluations: BTreeMap<String, Evaluation>,
 }
 
 impl<'a, 'b> ContestTrials<'a, 'b> {
@@ -53,13 +61,25 @@ impl<'a, 'b> ContestTrials<'a, 'b> {
     ) -> Self {
         let forms = serde_json::to_string(model.recipe).map(|recipe| (recipe, Ok(default))).into_iter().collect();
         let (folder, shapes) = (folder.to_owned(), shapes.to_vec());
-        Self { model, former, folder, shapes, options, observer, started: Instant::now(), forms, compiled: 1 }
+        Self {
+            model,
+            former,
+            folder,
+            shapes,
+            options,
+            observer,
+            started: Instant::now(),
+            forms,
+            compiled: 1,
+            reference: Reference::of_several(),
+            evaluations: BTreeMap::new(),
+        }
     }
 
     /// The candidate as a contestant, or why it is none.
     fn entrant(&mut self, candidate: &Candidate) -> Result<Result<Entrant, String>> {
         let recipe: Recipe = candidate.recipe(self.model.recipe)?;
-        let key = serde_json::to_string(&recipe)?;
+        let key = self.key(candidate)?;
         if !self.forms.contains_key(&key) {
             self.observer.step(&format!("compiling {candidate}"));
             let place = self.folder.join(self.compiled.to_string());
@@ -75,11 +95,35 @@ impl<'a, 'b> ContestTrials<'a, 'b> {
         }))
     }
 
+    /// The cosines on the data of a form and of the default one; `None` where no form was evaluated for the choice.
+    pub(super) fn cosines(&self, candidate: &Candidate) -> Option<[f64; 2]> {
+        let cosine = |of: &Candidate| self.evaluations.get(&self.key(of).ok()?)?.figure(Figure::Cosine);
+        Some([cosine(candidate)?, cosine(&Candidate::default())?])
+    }
+
+    /// What tells forms apart.
+    fn key(&self, candidate: &Candidate) -> Result<String> {
+        Ok(serde_json::to_string(&candidate.recipe(self.model.recipe)?)?)
+    }
+
+    /// The evaluation of a form that is compiled.
+    fn evaluation(&mut self, gate: &Gate, candidate: &Candidate) -> Result<Evaluation> {
+        let key = self.key(candidate)?;
+        if let Some(known) = self.evaluations.get(&key) {
+            return Ok(known.clone());
+        }
+        self.observer.step(&format!("evaluating {candidate}"));
+        let compiled = self.forms.get(&key).and_then(|form| form.as_ref().ok()).context("a form that was compiled")?;
+        let evaluation = gate.evaluate(compiled, self.model.source, &mut self.reference, Box::new(Silent))?;
+        self.evaluations.insert(key, evaluation.clone());
+        Ok(evaluation)
+    }
+
     /// Removes the files of all forms but these and the default one.
     fn keep(&mut self, candidates: &[&Candidate]) -> Result<()> {
         let default = Candidate::default();
-        let recipe = |of: &Candidate| Ok(serde_json::to_string(&of.recipe(self.model.recipe)?)?);
-        let kept = candidates.iter().copied().chain([&default]).map(recipe).collect::<Result<Vec<String>>>()?;
+        let kept =
+            candidates.iter().copied().chain([&default]).map(|of| self.key(of)).collect::<Result<Vec<String>>>()?;
         self.forms.retain(|recipe, form| {
             let is_kept = kept.contains(recipe);
             if let (false, Ok(lost)) = (is_kept, form) {
@@ -160,6 +204,16 @@ impl Trials for ContestTrials<'_, '_> {
             .iter()
             .map(|name| failed.remove(name).map_or_else(|| outcome(&base, &of(name)), Outcome::Failed))
             .collect())
+    }
+
+    fn judge(&mut self, candidate: &Candidate) -> Option<String> {
+        let gate = self.model.gate?;
+        let both =
+            self.evaluation(gate, candidate).and_then(|own| Ok((own, self.evaluation(gate, &Candidate::default())?)));
+        match both {
+            Ok((own, default)) => refusal(gate.max_loss(), &own, &default),
+            Err(error) => Some(format!("{error:#}")),
+        }
     }
 }
 
