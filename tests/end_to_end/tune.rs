@@ -73,6 +73,39 @@ fn a_search_is_recorded_repeated_and_taken_again() {
     assert!(!done.stderr.contains("tuned before"), "{}", done.stderr);
 }
 
+/// Forms that round other numbers are tried where data is held out, and are left out by name where none is.
+#[test]
+fn data_judges_forms_of_int8() {
+    let folder = scratch();
+    let (out, caches) = (folder.path().join("out"), folder.path().join("caches"));
+    let data = folder.path().join("data.jsonl");
+    let lines: Vec<String> =
+        (0..20).map(|at| json!({"text": format!("text {at} of several words")}).to_string()).collect();
+    fs::write(&data, lines.join("\n")).unwrap();
+    let int8 = |more: &[&str]| {
+        let arguments = [&["--int8", "--calibrate", text(&data), "--tune=1x4", "--json"], more].concat();
+        let done = tuned("bert-sentence", &out, &caches, &arguments).exits(0, &["| choice"]);
+        serde_json::from_str::<Value>(&done.stdout).unwrap()
+    };
+    let of = |printed: &Value, choice: &str| {
+        let tried = printed["tried"].as_array().unwrap();
+        tried.iter().find(|tried| tried["choice"] == choice).unwrap_or_else(|| panic!("{choice}")).clone()
+    };
+    let printed = int8(&["--tune-time=4s"]);
+    for choice in ["dynamic", "split_columns", "max_layer_loss"] {
+        assert!(of(&printed, choice)["why"].as_str().unwrap().contains("add --evaluate FILE, or --verify"), "{choice}");
+    }
+    assert_eq!(of(&printed, "keep")["why"], "left out: no weights have 4 bits");
+    let printed = int8(&["--tune-time=20s", "--verify", "--force"]);
+    for (choice, value) in [("dynamic", "true"), ("split_columns", "0"), ("max_layer_loss", "0.01")] {
+        let tried = of(&printed, choice);
+        assert_eq!(tried["value"], value);
+        assert!(!tried["why"].as_str().unwrap().contains("cannot"), "{tried}");
+    }
+    let manifest = read(&out.join("planish.json"));
+    assert_eq!(problems(&schema_in("manifest.schema.json"), &manifest), Vec::<String>::new());
+}
+
 #[test]
 fn another_processor_or_version_is_warned_of() {
     let folder = scratch();
