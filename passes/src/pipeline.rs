@@ -8,8 +8,8 @@ use crate::fuse::{FUSE_EMBEDDINGS, FUSE_GATED, FUSE_LINEAR, FUSE_NORMS, FUSE_ROT
 use crate::last_logits::LAST_LOGITS;
 use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, CHUNK_ATTENTION, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_EXPERTS,
-    LOWER_LINEAR, LOWER_NORMS, LOWER_QUANTIZED, LOWER_ROTARY, LOWER_STATES, MOVE_CODES, SELECT_PARTS, STORE_ONCE,
-    SUBSTITUTE_KERNELS,
+    LOWER_LINEAR, LOWER_NORMS, LOWER_QUANTIZED, LOWER_ROTARY, LOWER_STATES, MOVE_CODES, SELECT_PARTS, SPLIT_AHEAD,
+    STORE_ONCE, SUBSTITUTE_KERNELS,
 };
 use crate::observe::{OBSERVE, OBSERVE_INPUTS};
 use crate::pad::{PAD_LINEAR, PAD_VOCAB};
@@ -53,6 +53,7 @@ pub const PASSES: &[Pass] = &[
     FUSE_GATED,
     FUSE_LINEAR,
     WIDEN,
+    SPLIT_AHEAD,
     ABSORB_BIASES,
     LOWER_EXPERTS,
     LOWER_STATES,
@@ -112,6 +113,8 @@ const PADDING: &[&Pass] = &[
 const LOWERING: &[&Pass] = &[
     // What is float32 is lowered as float32 is.
     &WIDEN,
+    // Sees activations between linear layers.
+    &SPLIT_AHEAD,
     // Sees linear layers, sums and norms as the model has them.
     &ABSORB_BIASES,
     // Computes the biases that were absorbed.

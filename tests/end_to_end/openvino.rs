@@ -38,12 +38,15 @@ fn codes_are_unsigned_for_inputs_and_signed_for_weights() {
     let more = ["--target", "openvino", "--int8", "--calibrate", text(&data), "--verify"];
     planish_compile(&golden("bert"), &out, &more).exits(0, &[]);
     let graph = planish_onnx::import(&out.join("model.onnx")).unwrap().graph;
-    let codes: BTreeSet<&str> = graph
+    let quantizes = graph
         .nodes()
         .filter(|(_, node)| matches!(&node.op, Op::Foreign(foreign) if foreign.is("QuantizeLinear")))
-        .map(|(_, node)| graph.ty(node.outputs[0]).dtype.name())
-        .collect();
-    assert_eq!(codes, BTreeSet::from(["u8"]));
+        .map(|(_, node)| (graph.ty(node.outputs[0]).dtype.name(), graph.value(node.outputs[0]).name.as_str()));
+    let (signed, unsigned): (Vec<_>, Vec<_>) = quantizes.partition(|(codes, _)| *codes == "i8");
+    // The queries and keys of two layers.
+    assert_eq!(signed.len(), 4, "{signed:?}");
+    assert!(signed.iter().all(|(_, name)| name.contains("query") || name.contains("key")), "{signed:?}");
+    assert!(!unsigned.is_empty() && unsigned.iter().all(|(codes, _)| *codes == "u8"), "{unsigned:?}");
     let matrices = graph.weights().filter(|(weight, ..)| graph.ty(*weight).shape.rank() == 2);
     let matrices: BTreeSet<&str> = matrices.map(|(weight, ..)| graph.ty(weight).dtype.name()).collect();
     assert!(matrices.contains("i8") && !matrices.contains("u8"), "{matrices:?}");

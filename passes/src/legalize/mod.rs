@@ -18,6 +18,7 @@ mod norm;
 mod parts;
 mod quantized;
 mod rotary;
+mod split_ahead;
 mod states;
 mod store_once;
 mod substitute;
@@ -39,6 +40,7 @@ pub use quantized::{LAST_WITH_QUANTIZE_KERNELS, LOWER_QUANTIZED, block_bits, ops
 pub(crate) use quantized::{MICROSOFT, becomes_block_product, reshaped};
 pub use rotary::LOWER_ROTARY;
 pub(crate) use rotary::ROTARY_OPSET;
+pub use split_ahead::SPLIT_AHEAD;
 pub use states::LOWER_STATES;
 pub use store_once::STORE_ONCE;
 pub use substitute::SUBSTITUTE_KERNELS;

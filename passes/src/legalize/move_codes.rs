@@ -13,7 +13,8 @@ pub const MOVE_CODES: Pass = Pass {
               after such an operator on what a DequantizeLinear gives. At opset 21 and later it then refuses codes \
               of i8, and it ends the process where a graph within the graph reads what was moved. Nothing is left to \
               match where codes are moved. A QuantizeLinear with the same scale and zero point as the DequantizeLinear before it gives the \
-              codes again, and goes. TensorRT wants pairs in front of layers, so target trt keeps them there.",
+              codes again, and goes. TensorRT wants pairs in front of layers, so target trt keeps them there. So does target openvino: of codes that are \
+              moved, OpenVINO makes floats in front of the product of queries and keys.",
     numerics: "none",
     example: Example {
         target: &ONNX,
@@ -34,10 +35,7 @@ pub const MOVE_CODES: Pass = Pass {
             output y = %y",
     },
     applies: |options| {
-        matches!(
-            options.target.quantized,
-            QuantizedForm::Pairs | QuantizedForm::UnsignedPairs | QuantizedForm::IntegerProducts
-        )
+        matches!(options.target.quantized, QuantizedForm::Pairs | QuantizedForm::IntegerProducts)
     },
     run,
 };

@@ -10,6 +10,7 @@ mod weights;
 
 use std::collections::{HashMap, HashSet};
 
+pub(super) use ahead::LEAST_OF_GELU;
 use blocks::Blocks;
 pub use blocks::{block_bits, product_inputs};
 pub(super) use codes::unfit;

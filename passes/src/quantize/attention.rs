@@ -1,4 +1,4 @@
-//! The products of queries and keys, for targets that multiply unsigned codes with signed ones.
+//! The products of queries and keys, for targets that multiply codes of both.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,22 @@ use super::losses::rounded;
 use super::sites::layer;
 use super::trial::{matrix, product};
 use super::{Activation, PlannedAttention, Settings, quantize_rows, sites};
+use crate::PassError;
 use crate::calibration::InputStatistics;
-use crate::{PassError, QuantizedForm};
 
 /// Queries and keys are computed of the rows that calibration sampled. What other rows have may be larger by this factor.
 const MARGIN: f32 = 1.25;
 
 /// The attentions without a cache, each with its result, its queries and its keys; none where the target does not multiply
-/// integers.
+/// their codes.
 pub(super) fn named(graph: &Graph, settings: &Settings) -> Vec<(NodeId, [ValueId; 3])> {
     let products = |(id, node): (NodeId, &Node)| match &node.op {
         Op::Attention(op) if op.past_key.is_none() && !op.present.0 => Some((id, [node.outputs[0], op.q, op.k])),
         _ => None,
     };
-    match settings.form {
-        QuantizedForm::IntegerProducts => graph.nodes().filter_map(products).collect(),
-        QuantizedForm::Pairs | QuantizedForm::UnsignedPairs | QuantizedForm::SignedPairs | QuantizedForm::Codes => {
-            Vec::new()
-        }
+    match settings.form.codes_of_scores() {
+        Some(_) => graph.nodes().filter_map(products).collect(),
+        None => Vec::new(),
     }
 }
 
@@ -36,6 +34,7 @@ pub(super) fn planned(
     settings: &Settings,
     statistics: &BTreeMap<String, InputStatistics>,
 ) -> Result<Vec<PlannedAttention>, PassError> {
+    let Some(types) = settings.form.codes_of_scores() else { return Ok(Vec::new()) };
     let mut all = Vec::new();
     for (id, named) in named(graph, settings) {
         let Op::Attention(attention) = &graph.node(id).op else { continue };
@@ -44,7 +43,7 @@ pub(super) fn planned(
         let name = sites::name(graph, id).to_owned();
         let kept = settings.keep.float(|of| of.any(named.iter().map(|value| graph.value(*value))));
         let floats = |reason: String| [(); 2].map(|()| Activation::Float { reason: reason.clone() });
-        let codes = [unsigned(&q), signed(&k)];
+        let codes = [codes_of(&q, types[0]), codes_of(&k, types[1])];
         let loss = loss_of_scores(attention, [&q, &k], [&q.quantized(&codes[0]), &k.quantized(&codes[1])]);
         let ([queries, keys], score_loss) = match kept {
             Some(exception) => (floats(exception.reason.clone()), None),
@@ -104,6 +103,11 @@ impl Rows {
         let rows = self.values.chunks_exact(self.features.max(1));
         rows.flat_map(|row| &row[head * size..][..size]).copied().collect()
     }
+}
+
+/// Codes of a type.
+fn codes_of(rows: &Rows, codes: DType) -> Activation {
+    if codes == DType::U8 { unsigned(rows) } else { signed(rows) }
 }
 
 /// Unsigned codes of all elements that are expected.

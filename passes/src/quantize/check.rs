@@ -79,8 +79,9 @@ impl Plan {
                 return Err(PlanError::Attention(name.clone()));
             }
             let entry = |reason| PlanError::Entry { value: name.clone(), reason };
-            possible_attention(planned, codes).map_err(entry)?;
-            if form != QuantizedForm::IntegerProducts && planned.queries.codes().is_some() {
+            let of_scores = form.codes_of_scores();
+            possible_attention(planned, of_scores.unwrap_or([codes, DType::I8])).map_err(entry)?;
+            if of_scores.is_none() && planned.queries.codes().is_some() {
                 return Err(entry("this target computes attention in floating point".to_owned()));
             }
         }
@@ -199,14 +200,14 @@ fn possible(activation: &Activation, codes: DType, columns: usize) -> Result<(),
 }
 
 /// Whether the product of queries and keys can be quantized like this: both or neither, with fixed scales.
-fn possible_attention(planned: &PlannedAttention, codes: DType) -> Result<(), String> {
+fn possible_attention(planned: &PlannedAttention, [of_queries, of_keys]: [DType; 2]) -> Result<(), String> {
     let PlannedAttention { queries, keys, .. } = planned;
     match [queries, keys].map(|activation| activation.codes().is_some()) {
         [false, false] => return Ok(()),
         [true, true] => {}
         _ => return Err("`queries` and `keys` are both static or both float".to_owned()),
     }
-    for (activation, codes) in [(queries, codes), (keys, DType::I8)] {
+    for (activation, codes) in [(queries, of_queries), (keys, of_keys)] {
         let plain = activation.smooth().is_empty() && activation.split().is_empty();
         if matches!(activation, Activation::Dynamic { .. }) || !plain {
             return Err("queries and keys have fixed scales, no `smooth` and no `split`".to_owned());
@@ -222,7 +223,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{CUDA, ORT, TRT, Target};
+    use crate::{CUDA, OPENVINO, ORT, TRT, Target};
 
     fn graph() -> Graph {
         let text = "graph \"g\" {
@@ -293,6 +294,16 @@ mod tests {
         }
         let error = checked(|_| (), &TRT).unwrap_err();
         assert!(error.contains("codes of u8, and this target and these options take i8"), "{error}");
+        let error = checked(|_| (), &OPENVINO).unwrap_err();
+        assert!(error.contains("`a`: it has codes of u8, and this target and these options take i8"), "{error}");
+    }
+
+    #[test]
+    fn openvino_multiplies_signed_queries() {
+        let signed = |plan: &mut Value| {
+            plan["attention"][0]["queries"] = json!({"activation": "static", "codes": "i8", "scale": 0.1});
+        };
+        assert_eq!(checked(signed, &OPENVINO).map(|plan| plan.attention.len()), Ok(1));
     }
 
     /// Plans of other targets have what a target that multiplies codes itself has not.

@@ -1,5 +1,7 @@
 //! The forms that operators have for a target.
 
+use planish_ir::DType;
+
 /// How attention appends new keys and values to those of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheForm {
@@ -73,13 +75,25 @@ pub enum QuantizedForm {
     /// times float8, with zero points of 0.
     Pairs,
     /// The same with inputs of u8, each with a zero point, times i8: OpenVINO's products of codes are faster with them than
-    /// with inputs of i8.
+    /// with inputs of i8. Its products of queries and keys are of i8 and i8.
     UnsignedPairs,
     /// The same as [`Pairs`](Self::Pairs) where the target takes signed codes and zero points of 0 only: u8 with a zero point of 128 becomes i8.
     SignedPairs,
     /// Operators of the graph on codes: i8 times i8, with fixed scales and zero points of 0, and without columns that are
     /// split.
     Codes,
+}
+
+impl QuantizedForm {
+    /// The codes of queries and of keys where the product of both is computed of codes; `None` where it is one of floats.
+    #[must_use]
+    pub fn codes_of_scores(self) -> Option<[DType; 2]> {
+        match self {
+            Self::IntegerProducts => Some([DType::U8, DType::I8]),
+            Self::UnsignedPairs => Some([DType::I8, DType::I8]),
+            Self::Pairs | Self::SignedPairs | Self::Codes => None,
+        }
+    }
 }
 
 /// Where the extremes of observed values are computed.

@@ -137,7 +137,7 @@ impl Ahead {
 }
 
 /// The least result of Gelu, with either formula.
-const LEAST_OF_GELU: f64 = -0.1701;
+pub(in crate::legalize) const LEAST_OF_GELU: f64 = -0.1701;
 
 /// The operand of an activation whose results have codes of at least `-below`, and which returns its operand where that
 /// has a code of `above` or more, to within a quarter of a code of 1, which stands for `unit`.
