@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::calibrate::with_tokenizer;
 use crate::engine::read;
 use crate::manifest::{problems, schema_in};
 use crate::support::{Done, golden, planish, planish_with, repository, scratch, text};
@@ -79,13 +80,15 @@ fn data_judges_forms_of_int8() {
     let folder = scratch();
     let (out, caches) = (folder.path().join("out"), folder.path().join("caches"));
     let data = folder.path().join("data.jsonl");
-    let lines: Vec<String> =
-        (0..20).map(|at| json!({"text": format!("text {at} of several words")}).to_string()).collect();
-    fs::write(&data, lines.join("\n")).unwrap();
+    let model = with_tokenizer("bert", 131, folder.path());
+    let lines = (0..20usize)
+        .map(|at| format!("{{\"text\": \"w{} w{} w{} w{}\"}}\n", at + 2, 3 * at + 5, 120 - at, 7 * (at % 5) + 9));
+    fs::write(&data, lines.collect::<String>()).unwrap();
     let int8 = |more: &[&str]| {
-        let arguments = [&["--int8", "--calibrate", text(&data), "--tune=1x4", "--json"], more].concat();
-        let done = tuned("bert-sentence", &out, &caches, &arguments).exits(0, &["| choice"]);
-        serde_json::from_str::<Value>(&done.stdout).unwrap()
+        let compile =
+            ["compile", text(&model), "-o", text(&out), "--int8", "--calibrate", text(&data), "--tune=1x4", "--json"];
+        let done = planish_with([&compile, more].concat(), &[("XDG_CACHE_HOME", text(&caches))]);
+        serde_json::from_str::<Value>(&done.exits(0, &["| choice"]).stdout).unwrap()
     };
     let of = |printed: &Value, choice: &str| {
         let tried = printed["tried"].as_array().unwrap();

@@ -329,7 +329,8 @@ mod tests {
         }
 
         fn judge(&mut self, candidate: &Candidate) -> Option<String> {
-            self.rough.contains(&candidate.to_string().as_str()).then(|| "cos is 0.5".to_owned())
+            let is_rough = |(name, value): (&&str, &String)| self.rough.contains(&format!("{name}={value}").as_str());
+            candidate.0.iter().any(is_rough).then(|| "cos is 0.5".to_owned())
         }
     }
 
