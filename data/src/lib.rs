@@ -16,6 +16,7 @@ mod npy;
 mod pieces;
 pub mod sentence;
 mod shard;
+mod shards;
 mod tensors;
 mod texts;
 pub mod tokenizer;
@@ -52,6 +53,7 @@ pub use planish_sounds::{
     is_recording,
 };
 pub use shard::{Shard, ShardError};
+pub use shards::{Shards, ShardsError};
 use tensors::TensorFiles;
 pub use tensors::{is_tensors, read_inputs};
 use texts::FIELD;

@@ -45,6 +45,12 @@ impl Kind {
     /// A table of `planish calibrate`: columns of large models have millions of numbers.
     pub const CALIBRATION: Self =
         Self { what: "a calibration table", limit: GIB, advice: "give a file that `planish calibrate` wrote" };
+    /// A shard of `planish evaluate`: embeddings of all its samples.
+    pub const EVALUATION: Self = Self {
+        what: "a shard of an evaluation",
+        limit: 4 * GIB,
+        advice: "give a file that `planish evaluate --shard` wrote",
+    };
     /// A recipe.
     pub const RECIPE: Self = Self {
         what: "a recipe",

@@ -6,16 +6,20 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use planish_artifact::Artifact;
-use planish_artifact::evaluation::{Requirements, Unit};
+use planish_artifact::evaluation::{Evaluation, Requirements, Unit};
 use planish_artifact::split::Split;
 use planish_check::VerificationFailed;
-use planish_check::evaluate::{EvaluateOptions, Evaluated, EvaluationObserver, evaluate_artifact};
-use planish_data::{DataOptions, SAMPLES};
+use planish_check::evaluate::{
+    EvaluateOptions, Evaluated, EvaluationObserver, EvaluationShard, evaluate_artifact, evaluate_shard,
+};
+use planish_data::{DataOptions, SAMPLES, Shard};
+use serde_json::json;
 
 use super::evaluate_speech::texts;
 use super::heartbeat::Heartbeat;
+use super::shard::shard;
 use super::terminal::bars;
-use super::{RunOn, note, print, print_json, warn};
+use super::{RunOn, note, overwrites, print, print_json, short, warn};
 
 /// Measure on data how close an artifact is to its source in float32
 ///
@@ -52,13 +56,17 @@ use super::{RunOn, note, print, print_json, warn};
 /// the source's output) and the cosine of each output.
 ///
 /// The memory is that of both models and of one batch. The embeddings of all samples stay in memory too.
+///
+/// With --shard K/N, planish runs one of N parts of the data, and writes what it saw to a file. --merge makes the report of the
+/// files of all shards. It is bit for bit the report of one run over all data.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The artifact's folder
-    artifact: PathBuf,
+    #[arg(required_unless_present = "merge")]
+    artifact: Option<PathBuf>,
     /// The data, of the kinds that `calibrate` takes. Take other data than the artifact was calibrated on
-    #[arg(long, value_name = "PATH")]
-    data: PathBuf,
+    #[arg(long, value_name = "PATH", required_unless_present = "merge")]
+    data: Option<PathBuf>,
     /// The checkpoint or .onnx file that the artifact was compiled from [default: planish looks for it as `verify` does]
     #[arg(long, value_name = "MODEL")]
     reference: Option<PathBuf>,
@@ -112,6 +120,17 @@ pub(super) struct Arguments {
     /// The number of tokens between the beginnings of two windows [default: half a window]
     #[arg(long, value_name = "N")]
     stride: Option<NonZeroUsize>,
+    /// Run shard K of N only: every Nth batch, from batch K on. With auto, variables of Slurm, Kubernetes, AWS Batch or MPI say which
+    #[arg(long, value_name = "K/N|auto", value_parser = shard, conflicts_with = "require")]
+    shard: Option<Shard>,
+    /// Print the report of the files of all shards; nothing is run
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["artifact", "data", "reference", "field", "label",
+        "skip_bad", "lines", "documents", "held_out", "samples", "tokens", "max_length", "batch", "window", "stride", "shard",
+        "threads", "name"])]
+    merge: Vec<PathBuf>,
+    /// The file of the shard [default: NAME-evaluation-K-of-N.json in the current folder]
+    #[arg(short, long, value_name = "FILE", requires = "shard")]
+    output: Option<PathBuf>,
     /// The number of threads of the runtimes [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
@@ -123,12 +142,32 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
-    let artifact = Artifact::open(&arguments.artifact)?;
+    let (Some(artifact), Some(data)) = (&arguments.artifact, &arguments.data) else {
+        let (source, evaluation) = merged(&arguments.merge)?;
+        return report(&arguments, &source, &evaluation);
+    };
+    overwrites::check([("-o", arguments.output.as_deref())], [artifact.as_path()], [data.as_path()])?;
+    let opened = Artifact::open(artifact)?;
+    let (options, named) = (options(&arguments), arguments.reference.as_slice());
+    let console = Console::new(false);
+    let context = || format!("cannot evaluate {}", artifact.display());
+    if let Some(shard) = arguments.shard {
+        let made = evaluate_shard(&opened, named, data, (&options, shard), &console).with_context(context)?;
+        drop(console);
+        return write(&arguments, &opened, &made);
+    }
+    let evaluated = evaluate_artifact(&opened, named, data, &options, &console);
+    drop(console);
+    let Evaluated { source, evaluation } = evaluated.with_context(context)?;
+    report(&arguments, &source.display().to_string(), &evaluation)
+}
+
+fn options(arguments: &Arguments) -> EvaluateOptions {
     let split = if arguments.held_out { Split::HeldOut } else { Split::All };
-    let options = EvaluateOptions {
+    EvaluateOptions {
         data: DataOptions {
-            field: arguments.field,
-            label: arguments.label,
+            field: arguments.field.clone(),
+            label: arguments.label.clone(),
             skip_bad: arguments.skip_bad,
             unit: match (arguments.lines, arguments.documents) {
                 (true, _) => Some(Unit::Lines),
@@ -148,22 +187,52 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         threads: arguments.threads.unwrap_or(0).into(),
         settings: arguments.run_on.settings(),
         transcribe: Some(texts),
-    };
-    let console = Console::new(false);
-    let evaluated = evaluate_artifact(&artifact, arguments.reference.as_slice(), &arguments.data, &options, &console);
-    drop(console);
-    let context = || format!("cannot evaluate {}", arguments.artifact.display());
-    let Evaluated { source, evaluation } = evaluated.with_context(context)?;
+    }
+}
+
+/// Prints a report, and holds it against the limits.
+fn report(arguments: &Arguments, source: &str, evaluation: &Evaluation) -> Result<()> {
     if arguments.json {
-        print_json(&evaluation)?;
+        print_json(evaluation)?;
     } else {
         print(&format!("{evaluation}\n"))?;
     }
-    VerificationFailed::of(options.require.misses(&evaluation)?)?;
-    if let Some(limits) = arguments.require.filter(|_| !arguments.json) {
-        print(&format!("evaluated against {}: {limits} reached\n", source.display()))?;
+    let Some(limits) = &arguments.require else { return Ok(()) };
+    VerificationFailed::of(limits.misses(evaluation)?)?;
+    if !arguments.json {
+        print(&format!("evaluated against {source}: {limits} reached\n"))?;
     }
     Ok(())
+}
+
+/// Writes what was seen of a shard.
+fn write(arguments: &Arguments, artifact: &Artifact, made: &EvaluationShard) -> Result<()> {
+    let name = artifact.folder.canonicalize().unwrap_or_else(|_| artifact.folder.clone());
+    let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let of_shard = arguments.shard.map(|shard| format!("-{}-of-{}", shard.index + 1, shard.count)).unwrap_or_default();
+    let path = arguments.output.clone().unwrap_or_else(|| format!("{name}-evaluation{of_shard}.json").into());
+    made.write(&path)?;
+    if arguments.json {
+        return print_json(&json!({"file": path, "shards": made.shards(), "batches": made.batches()}));
+    }
+    let word = if made.batches() == 1 { "batch" } else { "batches" };
+    let (path, shards) = (short(&path).display().to_string(), made.shards());
+    print(&format!("{path}: {} {word} of {}, shard {shards}\n", made.batches(), made.data()))
+}
+
+/// The evaluation of all shards, and the model that the artifact was compared with.
+fn merged(paths: &[PathBuf]) -> Result<(String, Evaluation)> {
+    let mut all: Option<EvaluationShard> = None;
+    for path in paths {
+        let next = EvaluationShard::read(path)?;
+        let context = || format!("cannot merge {} with the files before it", path.display());
+        all = Some(match all {
+            None => next,
+            Some(all) => all.merge(next).with_context(context)?,
+        });
+    }
+    let all = all.context("there is no file")?;
+    Ok((all.source().to_owned(), all.evaluation()?))
 }
 
 /// Messages and progress for a person; of the progress in a pipe one line after each long silence.

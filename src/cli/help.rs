@@ -105,6 +105,8 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("held_out", "Read only the share that --calibrate leaves out"),
             ("samples", "The largest number of samples"),
             ("max_length", "The number of tokens after which a text is cut"),
+            ("shard", "Run a part of the data: K/N, or auto"),
+            ("merge", "Print the report of the files of all shards"),
             ("name", "The runtime that runs the artifact [default: that of its target]"),
             ("threads", "The number of threads [default: one for each core]"),
             ("json", "Print JSON"),

@@ -38,6 +38,7 @@ mod engine;
 mod engine_options;
 mod errors;
 mod evaluate;
+mod evaluate_shards;
 mod examples;
 mod experts;
 mod export;

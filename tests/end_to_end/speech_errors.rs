@@ -138,6 +138,7 @@ fn what_has_no_errors_of_texts_is_refused() {
         planish([&words, more].concat()).exits(code, says)
     };
     run(&["--label", "said", "--require", "cos=0.9"], 2, &["no `cos`", "it has wer, cer"]);
+    run(&["--label", "said", "--shard", "1/2"], 1, &["by the texts that it writes", "leave --shard out"]);
     run(&["--label", "said", "--window", "8"], 1, &["--window and --stride are for language models"]);
     let by_folder = ["evaluate", text(&out), "--data", text(folder), "--label", "said"];
     planish(by_folder).exits(1, &["--label is for files of records", "has recordings"]);

@@ -2,9 +2,11 @@
 //! are a little too narrow.
 
 use planish_artifact::evaluation::Z;
+use serde::{Deserialize, Serialize};
 
 /// A mean, the least value, and how values vary, without keeping them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Mean {
     sum: f64,
     pub(super) count: u64,
@@ -22,6 +24,21 @@ impl Mean {
         let distance = value - self.center;
         self.center += distance / self.count as f64;
         self.squares += distance * (value - self.center);
+    }
+
+    /// Adds the values of another one behind its own. Source: T. F. Chan, G. H. Golub and R. J. LeVeque, Updating formulae and a
+    /// pairwise algorithm for computing sample variances (1979).
+    pub(super) fn fold(&mut self, other: &Self) {
+        let (own, its) = (self.count as f64, other.count as f64);
+        if other.count == 0 {
+            return;
+        }
+        let distance = other.center - self.center;
+        self.sum += other.sum;
+        self.count += other.count;
+        self.least = self.least.into_iter().chain(other.least).reduce(f64::min);
+        self.center += distance * its / (own + its);
+        self.squares += other.squares + distance * distance * own * its / (own + its);
     }
 
     pub(super) fn mean(&self) -> f64 {
@@ -49,5 +66,20 @@ mod tests {
         let [low, high] = mean.ci95().unwrap();
         assert!((low - (5.0 - half)).abs() < 1e-12 && (high - (5.0 + half)).abs() < 1e-12, "{low} {high}");
         assert_eq!((mean.mean(), mean.least), (5.0, Some(2.0)));
+    }
+
+    #[test]
+    fn means_are_folded_as_if_all_values_were_added() {
+        let values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
+        let of = |values: &[f64]| {
+            let mut mean = Mean::default();
+            values.iter().for_each(|value| mean.add(*value));
+            mean
+        };
+        let mut folded = Mean::default();
+        [&values[..3], &[], &values[3..4], &values[4..]].into_iter().for_each(|some| folded.fold(&of(some)));
+        let all = of(&values);
+        assert_eq!((folded.sum, folded.count, folded.least), (all.sum, all.count, all.least));
+        assert!((folded.center - 5.0).abs() < 1e-12 && (folded.squares - 32.0).abs() < 1e-12, "{folded:?}");
     }
 }

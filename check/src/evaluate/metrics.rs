@@ -1,9 +1,11 @@
 //! Figures that compare numbers of an artifact with those of the reference: plain functions of slices.
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 /// Sums over pairs of numbers, from which a relative error and a cosine follow.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Sums {
     dot: f64,
     wanted: f64,
@@ -21,6 +23,14 @@ impl Sums {
             self.given += given * given;
             self.error += (wanted - given) * (wanted - given);
         }
+    }
+
+    /// Adds the sums of other pairs.
+    pub(super) fn fold(&mut self, other: &Self) {
+        self.dot += other.dot;
+        self.wanted += other.wanted;
+        self.given += other.given;
+        self.error += other.error;
     }
 
     /// The Euclidean norm of the error over that of the reference; the former alone where the reference is a zero vector.

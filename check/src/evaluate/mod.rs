@@ -8,6 +8,9 @@ mod labels;
 mod mean;
 pub(crate) mod metrics;
 mod reference;
+mod report;
+mod seen;
+mod shard;
 mod sides;
 mod speech;
 mod tally;
@@ -17,25 +20,28 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use labels::{Classes, Labelled, Transcripts, may_have_several};
+use labels::{Classes, Labels, Transcripts, may_have_several};
 use planish_artifact::backend::RuntimeSettings;
 use planish_artifact::chain::Chain;
 use planish_artifact::evaluation::{Evaluation, Pooling, Requirements, Unit};
 use planish_artifact::{Artifact, runtime};
 use planish_compiler::source::{self, Compared, SourceModel};
 use planish_data::inputs::Sampling;
-use planish_data::{DataOptions, Dataset, described, is_tensors};
+use planish_data::{DataOptions, Dataset, Shard, described, is_tensors};
 use planish_ir::InputRole;
 use planish_models::{Loaded, Task};
 use planish_passes::LAST_LOGITS;
 use planish_runtimes::SessionOptions;
 
 use crate::positions::TextNames;
+use report::Basis;
+use seen::Seen;
 use sides::Side;
 use tally::{Measured, Tally};
 use windows::{Run, Windows};
 
 pub use reference::Reference;
+pub use shard::{EvaluationShard, evaluate_shard};
 
 /// The most tokens of a window unless told otherwise.
 const WINDOW: usize = 512;
@@ -109,16 +115,22 @@ pub fn evaluate_artifact(
     options: &EvaluateOptions,
     observer: &dyn EvaluationObserver,
 ) -> Result<Evaluated> {
-    let Compared { path, model, loaded, is_source } = source::compared(named, artifact)?;
-    if !is_source {
-        let (artifact, path) = (artifact.folder.display(), path.display());
+    let Compared { path, model, loaded, .. } = compared(artifact, named, observer)?;
+    let mut reference = Reference::default();
+    let evaluation = evaluate_compiled(artifact, (&model, &loaded), &mut reference, data, options, observer)?;
+    Ok(Evaluated { source: path, evaluation })
+}
+
+/// The model that an artifact is compared with.
+fn compared(artifact: &Artifact, named: &[PathBuf], observer: &dyn EvaluationObserver) -> Result<Compared> {
+    let compared = source::compared(named, artifact)?;
+    if !compared.is_source {
+        let (artifact, path) = (artifact.folder.display(), compared.path.display());
         observer.note(&format!(
             "{artifact} was not compiled from {path}, and is compared with it because --reference names it"
         ));
     }
-    let mut reference = Reference::default();
-    let evaluation = evaluate_compiled(artifact, (&model, &loaded), &mut reference, data, options, observer)?;
-    Ok(Evaluated { source: path, evaluation })
+    Ok(compared)
 }
 
 /// Checks that an artifact gives what an evaluation compares.
@@ -161,6 +173,22 @@ pub fn evaluate_compiled(
     if speech::is_transcribed(artifact, loaded, data, options) {
         return speech::evaluate(artifact, (model, loaded), data, options, observer);
     }
+    let mut all = Seen::default();
+    let mut fold = |_, seen| all.fold(seen);
+    let basis = run(artifact, (model, loaded), reference, data, (options, None), observer, &mut fold)?;
+    Ok(basis.report(&all))
+}
+
+/// Runs the batches of a data set, or those of a shard; `keep` takes what was seen of each, with its number from 0 on.
+fn run(
+    artifact: &Artifact,
+    (model, loaded): (&SourceModel, &Loaded),
+    reference: &mut Reference,
+    data: &Path,
+    (options, shard): (&EvaluateOptions, Option<Shard>),
+    observer: &dyn EvaluationObserver,
+    keep: &mut dyn FnMut(usize, Seen),
+) -> Result<Basis> {
     check(artifact)?;
     let folder = model.companion_folder()?;
     let chain = Chain::of(&artifact.manifest.parts);
@@ -195,16 +223,17 @@ pub fn evaluate_compiled(
             && may_have_several(&folder, options.data.label.is_some())?,
     };
     if measured.has_labels {
-        Labelled::check(loaded.task, artifact.manifest.parts.len() == 1)?;
+        Labels::check(loaded.task, artifact.manifest.parts.len() == 1)?;
     }
-    let mut labelled = Labelled::new(if has_labels { classes } else { Classes::default() }, has_labels);
+    let classes = if has_labels { classes } else { Classes::default() };
+    let mut labels = Labels::new(classes.clone(), has_labels);
     if has_labels && loaded.task == Some(Task::AutomaticSpeechRecognition) {
-        labelled.transcripts = Some(Transcripts::open(&folder)?);
+        labels.transcripts = Some(Transcripts::open(&folder)?);
     }
 
     let names = TextNames::of(&chain);
     let outputs = artifact.manifest.parts.iter().flat_map(|part| part.outputs.iter().map(|output| output.role));
-    let mut tally = Tally::new(measured, labelled, names.clone(), &outputs.collect::<Vec<_>>());
+    let mut tally = Tally::new(measured, labels, names.clone(), &outputs.collect::<Vec<_>>());
     options.require.check(|figure| tally.may_have(figure))?;
 
     let session = SessionOptions { threads: options.threads };
@@ -221,9 +250,15 @@ pub fn evaluate_compiled(
     let most = batches.most();
     observer.progress(0, most);
     let mut samples = 0;
-    while let Some(batch) = batches.next().transpose()? {
+    // Every shard reads all of the data, since what a batch has depends on the tokens before it.
+    for number in 0.. {
+        let Some(batch) = batches.next().transpose()? else { break };
         if let Some(count) = count_tokens(&batch.inputs, &names) {
             *tokens.get_or_insert(0) += count;
+        }
+        samples = batch.samples.end;
+        if shard.is_some_and(|shard| !shard.has(number)) {
+            continue;
         }
         let mut runs = match windows {
             Some(windows) => windows.runs(batch.inputs, rows, &names, &complete)?,
@@ -240,7 +275,7 @@ pub fn evaluate_compiled(
             let actual = given.run(&run.inputs, pad).with_context(context)?;
             tally.add(run, &expected, &actual).with_context(context)?;
         }
-        samples = batch.samples.end;
+        keep(number, tally.take());
         observer.progress(samples.min(most), most);
     }
     observer.progress(samples, samples);
@@ -250,7 +285,17 @@ pub fn evaluate_compiled(
         Some(read) if !batches.divides() => usize::try_from(read.texts)?,
         _ => samples,
     };
-    Ok(Evaluation { read, ..tally.report((described(data)?, options.data.split), samples, tokens, runs_on.name()) })
+    Ok(Basis {
+        data: described(data)?,
+        split: options.data.split,
+        samples,
+        tokens,
+        read,
+        runtime: runs_on.name().to_owned(),
+        pooling: tally.pooling(),
+        windows,
+        classes,
+    })
 }
 
 /// Whether the names of the folders that pictures or recordings are in are labels: one of them is a class.

@@ -1,11 +1,7 @@
-//! The figures of an evaluation while it runs: sums over batches, and embeddings.
+//! How what both sides give for a run is added to what was seen.
 
 use anyhow::{Result, bail};
-use planish_artifact::evaluation::{
-    Embeddings, Evaluation, Figure, Interval, OutputFigures, Perplexity, Pooling, Predictions,
-};
-use planish_artifact::manifest::File;
-use planish_artifact::split::Split;
+use planish_artifact::evaluation::{Figure, Pooling};
 use planish_artifact::verification::of_tokens;
 use planish_data::RowInfo;
 use planish_eval::Tensor;
@@ -13,9 +9,9 @@ use planish_ir::{OutputRole, PartRole};
 use planish_models::Task;
 
 use super::Broken;
-use super::labels::Labelled;
-use super::mean::Mean;
-use super::metrics::{Sums, cosine, divergence, log_probabilities, neighbours_kept, normalized, top};
+use super::labels::Labels;
+use super::metrics::{cosine, divergence, log_probabilities, top};
+use super::seen::Seen;
 use super::sides::PartOutputs;
 use super::windows::{Run, Windows, ids};
 use crate::pooling::pool;
@@ -62,33 +58,20 @@ fn scores(task: Option<Task>) -> &'static [OutputRole] {
     task.map_or(&[OutputRole::Logits], Task::outputs)
 }
 
-/// Everything that was seen.
+/// Takes what both sides give, batch by batch.
 pub(super) struct Tally {
     measured: Measured,
     /// Whether there is an output of embeddings, and one of predictions.
     embeds: bool,
     predicts: bool,
-    /// By part and name, with whether they are a cache.
-    outputs: Vec<(String, String, bool, Sums)>,
     names: TextNames,
-    /// One embedding of the reference after the other, and one of the artifact.
-    embeddings: [Vec<f32>; 2],
-    /// The number of features of an embedding.
-    features: usize,
-    cosines: Mean,
-    labelled: Labelled,
-    /// The embeddings of the first text of a pair whose second one is still to come, of the reference and the artifact.
-    first_of_pair: Option<(RowInfo, [Vec<f32>; 2])>,
-    predictions: Mean,
-    same: u64,
-    divergence: f64,
-    /// The losses of the reference, and by how much those of the artifact are more.
-    losses: Mean,
-    more: Mean,
+    labels: Labels,
+    /// What was seen since it was taken.
+    seen: Seen,
 }
 
 impl Tally {
-    pub(super) fn new(mut measured: Measured, labelled: Labelled, names: TextNames, outputs: &[OutputRole]) -> Self {
+    pub(super) fn new(mut measured: Measured, labels: Labels, names: TextNames, outputs: &[OutputRole]) -> Self {
         if outputs.contains(&OutputRole::SentenceEmbedding) {
             measured.pooling = Pooling::Model;
         }
@@ -97,19 +80,20 @@ impl Tally {
             embeds: measured.embeds() && outputs.contains(&measured.embedding()),
             predicts: outputs.iter().any(|output| predictions.contains(output)),
             measured,
-            outputs: Vec::new(),
             names,
-            embeddings: Default::default(),
-            features: 0,
-            cosines: Mean::default(),
-            labelled,
-            first_of_pair: None,
-            predictions: Mean::default(),
-            same: 0,
-            divergence: 0.0,
-            losses: Mean::default(),
-            more: Mean::default(),
+            labels,
+            seen: Seen::default(),
         }
+    }
+
+    /// How the embedding of a text is made.
+    pub(super) fn pooling(&self) -> Pooling {
+        self.measured.pooling
+    }
+
+    /// What was seen since the last time.
+    pub(super) fn take(&mut self) -> Seen {
+        std::mem::take(&mut self.seen)
     }
 
     /// Whether the report may have a figure. Some need several samples, or several scores for each.
@@ -125,7 +109,7 @@ impl Tally {
             Figure::Spearman | Figure::Ndcg | Figure::Mrr => {
                 self.measured.has_labels && (self.embeds || self.classifies())
             }
-            Figure::WordErrors | Figure::CharacterErrors => self.labelled.transcripts.is_some(),
+            Figure::WordErrors | Figure::CharacterErrors => self.labels.transcripts.is_some(),
         }
     }
 
@@ -173,12 +157,8 @@ impl Tally {
     }
 
     fn add_output(&mut self, part: &str, name: &str, role: OutputRole, pair: &Pair<'_>) {
-        let known = self.outputs.iter().position(|(other, output, ..)| other == part && output == name);
-        let at = known.unwrap_or_else(|| {
-            self.outputs.push((part.to_owned(), name.to_owned(), role.cache().is_some(), Sums::default()));
-            self.outputs.len() - 1
-        });
-        pair.for_each(|_, wanted, given| self.outputs[at].3.add(wanted, given));
+        let sums = self.seen.output(part, name, role.cache().is_some());
+        pair.for_each(|_, wanted, given| sums.add(wanted, given));
     }
 
     /// Adds what an output is to the task.
@@ -197,11 +177,8 @@ impl Tally {
         } else if self.measured.embeds() && role == self.measured.embedding() {
             let [wanted, given] = [wanted, given].map(|tensor| pool(pooling, tensor, positions));
             for (at, (wanted, given)) in wanted.into_iter().zip(given).enumerate() {
-                self.features = wanted.len();
-                self.cosines.add(cosine(&wanted, &given));
                 self.add_similarity(run.rows.get(at), [&wanted, &given])?;
-                self.embeddings[0].extend(normalized(wanted));
-                self.embeddings[1].extend(normalized(given));
+                self.seen.add_embeddings([wanted, given]);
             }
         } else if scores(task).contains(&role) {
             // A single score is no distribution.
@@ -221,14 +198,12 @@ impl Tally {
     /// Adds the cosine of the two texts of a pair, once both are known.
     fn add_similarity(&mut self, row: Option<&RowInfo>, embeddings: [&Vec<f32>; 2]) -> Result<()> {
         let Some(row) = row.filter(|_| self.measured.has_labels) else { return Ok(()) };
-        if row.is_first {
-            self.first_of_pair = Some((row.clone(), embeddings.map(Vec::clone)));
-            return Ok(());
+        let embeddings = embeddings.map(Vec::clone);
+        match row.is_first {
+            true => self.seen.begin_pair(embeddings, Labels::truth(Some(row))?),
+            false => self.seen.end_pair(embeddings),
         }
-        let Some((first, known)) = self.first_of_pair.take() else { return Ok(()) };
-        let [wanted, given] = embeddings;
-        let cosines = [cosine(&known[0], wanted), cosine(&known[1], given)];
-        self.labelled.add_score(Some(&first), first.label.as_ref(), cosines)
+        Ok(())
     }
 
     /// Adds what the logits of a classification are next to the labels, and single scores.
@@ -237,7 +212,7 @@ impl Tally {
             let mut added = Ok(());
             pair.for_each_distribution(|row, wanted, given| {
                 if added.is_ok() {
-                    added = self.labelled.add_row(run.rows.get(row), wanted, given);
+                    added = self.labels.add_row(&mut self.seen.labelled, run.rows.get(row), wanted, given);
                 }
             });
             return added;
@@ -245,7 +220,7 @@ impl Tally {
         if !self.measured.has_labels {
             return Ok(());
         }
-        if let Some(transcripts) = &mut self.labelled.transcripts {
+        if let Some(transcripts) = &self.labels.transcripts {
             let mut frames: Vec<[Vec<i64>; 2]> = vec![Default::default(); run.rows.len()];
             pair.for_each_distribution(|row, wanted, given| {
                 if let Some(of_row) = frames.get_mut(row) {
@@ -254,7 +229,8 @@ impl Tally {
                     }
                 }
             });
-            return run.rows.iter().zip(&frames).try_for_each(|(row, frames)| transcripts.add(row, frames));
+            let seen = &mut self.seen.labelled;
+            return run.rows.iter().zip(&frames).try_for_each(|(row, frames)| transcripts.add(seen, row, frames));
         }
         let mut tokens: Vec<Vec<[Vec<f32>; 2]>> = vec![Vec::new(); run.rows.len()];
         pair.for_each_distribution(|row, wanted, given| {
@@ -262,7 +238,8 @@ impl Tally {
                 of_row.push([wanted, given].map(<[f32]>::to_vec));
             }
         });
-        run.rows.iter().zip(&tokens).try_for_each(|(row, tokens)| self.labelled.add_words(row, tokens))
+        let seen = &mut self.seen.labelled;
+        run.rows.iter().zip(&tokens).try_for_each(|(row, tokens)| self.labels.add_words(seen, row, tokens))
     }
 
     /// Adds the predictions of the tokens that follow, [batch, tokens, vocabulary].
@@ -294,91 +271,20 @@ impl Tally {
         let labels = |logits: &[f32]| logits.iter().map(|logit| *logit > 0.0).collect::<Vec<bool>>();
         // A sigmoid is the softmax of 0 and the logit.
         let probabilities = |logit: f32| log_probabilities(&[0.0, logit]);
-        self.predictions.add(cosine(wanted, given));
-        self.same += u64::from(labels(wanted) == labels(given));
+        self.seen.predictions.add(cosine(wanted, given));
+        self.seen.same += u64::from(labels(wanted) == labels(given));
         let each = wanted.iter().zip(given);
-        self.divergence += each.map(|(a, b)| divergence(&probabilities(*a), &probabilities(*b))).sum::<f64>();
+        self.seen.divergence += each.map(|(a, b)| divergence(&probabilities(*a), &probabilities(*b))).sum::<f64>();
     }
 
     fn add_prediction(&mut self, wanted: &[f32], given: &[f32], target: Option<usize>) {
         let [reference, artifact] = [wanted, given].map(log_probabilities);
-        self.predictions.add(cosine(wanted, given));
-        self.same += u64::from(top(wanted) == top(given));
-        self.divergence += divergence(&reference, &artifact);
+        self.seen.predictions.add(cosine(wanted, given));
+        self.seen.same += u64::from(top(wanted) == top(given));
+        self.seen.divergence += divergence(&reference, &artifact);
         if let Some(target) = target {
-            self.losses.add(-reference[target]);
-            self.more.add(reference[target] - artifact[target]);
-        }
-    }
-
-    /// The report on so many samples of a split of the data.
-    pub(super) fn report(
-        self,
-        (data, split): (File, Split),
-        samples: usize,
-        tokens: Option<u64>,
-        runtime: &str,
-    ) -> Evaluation {
-        let embedded = self.cosines.count;
-        let embeddings = (embedded > 0).then(|| {
-            let kept = neighbours_kept(&self.embeddings[0], &self.embeddings[1], self.features);
-            Embeddings {
-                pooling: self.measured.pooling,
-                mean_cosine: self.cosines.mean(),
-                mean_cosine_ci95: self.cosines.ci95(),
-                least_cosine: self.cosines.least.unwrap_or(f64::NAN),
-                neighbours_kept: kept.map(|kept| 100.0 * kept as f64 / embedded as f64),
-                neighbours_kept_ci95: kept
-                    .map(|kept| Interval::of_share(100.0 * kept as f64 / embedded as f64, embedded).ends()),
-                count: embedded,
-            }
-        });
-        let count = self.predictions.count;
-        let predictions = (count > 0).then(|| Predictions {
-            count,
-            top1_agreement: 100.0 * self.same as f64 / count as f64,
-            top1_agreement_ci95: Some(Interval::of_share(100.0 * self.same as f64 / count as f64, count).ends()),
-            mean_divergence: self.divergence / count as f64,
-            mean_cosine: self.predictions.mean(),
-            mean_cosine_ci95: self.predictions.ci95(),
-            least_cosine: self.predictions.least.unwrap_or(f64::NAN),
-        });
-        let windows = self.measured.windows.filter(|_| self.losses.count > 0);
-        let perplexity = windows.map(|Windows { length, stride }| {
-            let (reference, more) = (self.losses.mean(), self.more.mean());
-            Perplexity {
-                window: length,
-                stride,
-                tokens: self.losses.count,
-                reference: reference.exp(),
-                artifact: (reference + more).exp(),
-                ratio: more.exp(),
-                ratio_ci95: self.more.ci95().map(|ends| ends.map(f64::exp)),
-            }
-        });
-        let figures = |(part, output, is_cache, sums): (String, String, bool, Sums)| OutputFigures {
-            part,
-            output,
-            is_cache,
-            relative_error: sums.relative_error(),
-            cosine: sums.cosine(),
-        };
-        let (labels, scores) = self.labelled.report();
-        let outputs = self.outputs.into_iter().map(figures).collect();
-        let runtime = runtime.to_owned();
-        Evaluation {
-            data,
-            split,
-            samples,
-            tokens,
-            read: None,
-            runtime,
-            embeddings,
-            predictions,
-            perplexity,
-            labels,
-            scores,
-            outputs,
+            self.seen.losses.add(-reference[target]);
+            self.seen.more.add(reference[target] - artifact[target]);
         }
     }
 }

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use planish_data::RowInfo;
 use planish_eval::Tensor;
 use planish_ir::DType;
+use serde::{Deserialize, Serialize};
 
 use crate::positions::TextNames;
 
@@ -16,7 +17,8 @@ const LOGITS_BYTES: usize = 64 << 20;
 const ROWS: usize = 8;
 
 /// The length of a window in tokens, and how far the next one is from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Windows {
     pub(super) length: usize,
     pub(super) stride: usize,

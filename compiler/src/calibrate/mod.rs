@@ -27,7 +27,7 @@ use statistics::Statistics;
 use crate::compile::{first_not_finite, interface};
 use crate::source::SourceModel;
 
-pub use document::{Calibration, Shards, is_table};
+pub use document::{Calibration, is_table};
 pub use experts::unused_experts;
 pub use products::{InputName, ProductOptions, Transform, UseOfExperts, products};
 

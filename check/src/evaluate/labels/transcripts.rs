@@ -6,22 +6,26 @@ use anyhow::{Context, Result};
 use planish_artifact::evaluation::{LabelFigure, LabelMetric};
 use planish_data::tokenizer::ctc::CtcDecoder;
 use planish_data::{Label, RowInfo};
+use serde::{Deserialize, Serialize};
 
-/// Transcripts of both sides, by the tokens of frames, next to what was said.
+use super::Labelled;
+
+/// What makes transcripts of both sides of the tokens of frames.
 pub(in crate::evaluate) struct Transcripts {
     decoder: CtcDecoder,
-    pub(super) rates: Rates,
 }
 
 /// Errors of texts of both sides next to what was said.
-#[derive(Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(in crate::evaluate) struct Rates {
     words: Errors,
     characters: Errors,
 }
 
 /// Units of transcripts that are missing, wrong or too many, of the reference and of the artifact, and how many were said.
-#[derive(Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Errors {
     errors: [usize; 2],
     count: usize,
@@ -33,6 +37,11 @@ impl Errors {
         for (errors, given) in self.errors.iter_mut().zip(given) {
             *errors += edits(expected, given);
         }
+    }
+
+    fn fold(&mut self, other: &Self) {
+        self.count += other.count;
+        self.errors.iter_mut().zip(other.errors).for_each(|(own, its)| *own += its);
     }
 
     /// Errors next to what was said, in %. `None` where nothing was said.
@@ -49,16 +58,16 @@ impl Transcripts {
     /// # Errors
     /// When there is none, or it cannot be read.
     pub(in crate::evaluate) fn open(folder: &Path) -> Result<Self> {
-        Ok(Self { decoder: CtcDecoder::open(folder, None)?, rates: Rates::default() })
+        Ok(Self { decoder: CtcDecoder::open(folder, None)? })
     }
 
     /// Adds a recording: the likeliest token of each frame on both sides.
     ///
     /// # Errors
     /// When its label is no text.
-    pub(in crate::evaluate) fn add(&mut self, row: &RowInfo, frames: &[Vec<i64>; 2]) -> Result<()> {
+    pub(in crate::evaluate) fn add(&self, seen: &mut Labelled, row: &RowInfo, frames: &[Vec<i64>; 2]) -> Result<()> {
         let [reference, artifact] = [self.decoder.decode(&frames[0])?.text, self.decoder.decode(&frames[1])?.text];
-        self.rates.add(row.label.as_ref(), [&reference, &artifact])
+        seen.rates.add(row.label.as_ref(), [&reference, &artifact])
     }
 }
 
@@ -77,6 +86,12 @@ impl Rates {
         };
         compare([&mut self.words, &mut self.characters], &said, texts);
         Ok(())
+    }
+
+    /// Adds other errors.
+    pub(in crate::evaluate) fn fold(&mut self, other: &Self) {
+        self.words.fold(&other.words);
+        self.characters.fold(&other.characters);
     }
 
     /// The rates of errors in words and in characters.

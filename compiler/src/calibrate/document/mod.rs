@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use planish_artifact::files::{self, digest};
 use planish_artifact::manifest::{File, Manifest, SourceManifest};
 use planish_artifact::split::Split;
-use planish_data::Shard;
+use planish_data::Shards;
 use planish_files::Kind;
 use planish_models::{LoadOptions, SourceFile, Task};
 use planish_passes::{CalibrationTable, Range};
@@ -20,8 +20,6 @@ use serde::{Deserialize, Serialize};
 use super::{CalibrateOptions, Measure, known};
 use crate::source::SourceModel;
 use encoding::{Encoded, Extremes};
-
-pub use merge::Shards;
 
 /// What such a file says it is.
 const FORMAT: &str = "planish-calibration";
@@ -142,10 +140,7 @@ impl Calibration {
                 split: reading.split,
             },
             measured: options.measure,
-            shards: options
-                .shard
-                .filter(|shard| shard.count > 1)
-                .map(|Shard { index, count }| Shards::one(index, count)),
+            shards: options.shard.filter(|shard| shard.count > 1).map(Shards::from),
             samples: table.samples(),
             skipped,
             table,
