@@ -2,24 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use planish_artifact::backend::{self, MakeRuntime, RuntimeSettings};
 use planish_artifact::evaluation::Requirements;
 use planish_artifact::files;
 use planish_artifact::recipe::Precision;
-use planish_data::read_inputs;
-use planish_measure::bench::{
-    BenchOptions, Cell, Contest, Request, Status, UNCOMPARED, UNEVALUATED, Variant, Workload, device_table, divided,
-    generates, remarks, table,
-};
+use planish_data::{Shard, read_inputs};
+use planish_measure::bench::{BenchOptions, Contest, Document, Request, Variant, Workload, divided, generates};
 use planish_measure::tune::TuneOptions;
 
 use super::bench_console::{Console, Preparing};
+use super::bench_output::{self, Output};
 use super::bench_report::Reports;
 use super::bench_settings::BenchArguments;
 use super::numbers::Numbers;
-use super::signals::Interrupted;
-use super::{RuntimeArguments, Usage, VerificationFailed, hub, note, overwrites, print, print_json, tune};
+use super::shard::shard;
+use super::{RuntimeArguments, Usage, hub, overwrites, tune, warn};
 
 /// Measure the latency of artifacts next to each other
 ///
@@ -109,6 +107,14 @@ pub(super) struct Arguments {
     /// its files dropped from the cache of the system and with them cached, and runs it for the first time
     #[arg(long, value_enum, default_value = "encode", value_name = "NAME")]
     workload: WorkloadName,
+    /// Measure shard K of N only: every Nth shape of the grid of --batch and --seq, from shape K on, with all artifacts. With auto,
+    /// variables of Slurm, Kubernetes, AWS Batch or MPI say which. --json FILE writes what --merge takes
+    #[arg(long, value_name = "K/N|auto", value_parser = shard, requires = "json", conflicts_with = "inputs")]
+    shard: Option<Shard>,
+    /// Show and write the benchmark of the documents of all shards; nothing is run
+    #[arg(long, value_name = "A.json", num_args = 1.., conflicts_with_all = ["named", "compare", "precision", "recipe", "data",
+        "max_loss", "batch", "seq", "inputs", "runtime", "workload", "threads", "reference", "shard"])]
+    merge: Vec<PathBuf>,
     /// The number of threads of the runtime [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
@@ -174,6 +180,9 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
         Some(Command::Report(of)) => return super::bench_report::run(of),
         None => {}
     }
+    if !arguments.merge.is_empty() {
+        return merge(&arguments);
+    }
     hub::all_located(arguments.named.iter_mut().chain(&mut arguments.compare).chain(&mut arguments.reference))?;
     let options = options(&arguments)?;
     let outputs = arguments.reports.outputs().into_iter().chain([("--json", arguments.file())]);
@@ -225,50 +234,25 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     contest.check_inputs().map_err(Usage)?;
     let document = contest.bench(&options, &mut console)?;
     console.bar.finish_and_clear();
-    arguments.reports.write(&[("", &document)])?;
-    let (all, open) = (document.cells.len(), document.cells.iter().filter(|c| c.status == Status::Unfinished).count());
-    let failures: Vec<String> = document.cells.iter().filter_map(failure).collect();
-    let file = arguments.file();
-    if arguments.json.is_none() || file.is_some() {
-        let shown = table(&document.cells, arguments.set.wide);
-        print(&shown.text)?;
-        if let Some(devices) = device_table(&document.cells) {
-            print(&format!("\n{devices}\n"))?;
-        }
-        for of in &document.recommendations {
-            print(&format!("\n{of}\n"))?;
-        }
-        if let Some(gpu) = &document.env.gpu {
-            print(&format!("\n{gpu}\n"))?;
-        }
-        remarks(&document.cells).iter().for_each(|remark| note(remark));
-        if !shown.left_out.is_empty() {
-            note(&format!("--set wide also shows {}", shown.left_out.join(", ")));
-        }
+    bench_output::write(&document, &output(&arguments), left_out)
+}
+
+/// What is shown and written.
+fn output(arguments: &Arguments) -> Output<'_> {
+    Output { json: arguments.json.as_deref(), reports: &arguments.reports, wide: arguments.set.wide }
+}
+
+/// The document of the shards of --merge.
+fn merge(arguments: &Arguments) -> Result<()> {
+    let outputs = arguments.reports.outputs().into_iter().chain([("--json", arguments.file())]);
+    overwrites::check(outputs, [], arguments.merge.iter().map(PathBuf::as_path))?;
+    let read = |path: &PathBuf| Ok((path.display().to_string(), Document::read(path)?));
+    let documents = arguments.merge.iter().map(read).collect::<Result<Vec<_>>>()?;
+    let document = Document::merged(documents, std::env::args().skip(1).collect())?;
+    for difference in document.machines() {
+        warn(&format!("the shards were not measured on one machine: {difference}"));
     }
-    if arguments.json.is_some() {
-        match file {
-            None => print_json(&document.clone().without_samples())?,
-            Some(path) => files::write(path, (serde_json::to_string(&document)? + "\n").as_bytes())?,
-        }
-    }
-    let unevaluated =
-        document.cells.iter().find_map(|c| c.warnings.iter().find(|w| w.starts_with(UNEVALUATED)).cloned());
-    let of_cell = |cell: &Cell| {
-        let why = cell.failure.as_ref().filter(|why| why.starts_with(UNCOMPARED))?;
-        Some(format!("{} is not measured: {why}", cell.model.id))
-    };
-    let incomplete = document.cells.iter().find_map(of_cell).or(unevaluated).or(left_out.into_iter().next());
-    if open > 0 {
-        return Err(Interrupted(format!("{open} of {all} cells are not measured")).into());
-    }
-    if !failures.is_empty() {
-        return Err(VerificationFailed(failures).into());
-    }
-    match incomplete {
-        Some(why) => bail!("{why}"),
-        None => Ok(()),
-    }
+    bench_output::write(&document, &output(arguments), Vec::new())
 }
 
 /// The search of --set tune, at the shapes that are measured.
@@ -289,11 +273,6 @@ fn tuning(
     };
     let shapes = options.batch.iter().flat_map(|rows| tokens.iter().map(|tokens| (*rows, *tokens))).collect();
     Ok(Some(TuneOptions { shapes, time, settings: settings.clone() }))
-}
-
-fn failure(cell: &Cell) -> Option<String> {
-    let failure = cell.failure.as_ref().filter(|_| cell.status == Status::Failed)?;
-    Some(format!("{}, {}: {failure}", cell.model.id, cell.shape))
 }
 
 /// The options from the arguments alone. Without --seq they have no sequence lengths.
@@ -318,6 +297,7 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
             WorkloadName::Lengths => Workload::Lengths,
             WorkloadName::Load => Workload::Load,
         },
+        shard: arguments.shard,
         ..arguments.set.options.clone()
     };
     arguments.runtimes.check_untimed().map_err(Usage)?;
@@ -333,6 +313,12 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
         (options.workload == Workload::Encode, others.into_iter().find(|(given, _)| *given))
     {
         return Err(Usage(format!("{option} is for --workload encode; leave one of them out")).into());
+    }
+    if options.shard.is_some() && options.workload != Workload::Encode {
+        return refused("--shard is for --workload encode; give the other workloads fewer --batch and --seq at a time");
+    }
+    if options.shard.is_some() && arguments.set.tune.is_some() {
+        return refused("--set tune chooses a form for all shapes, which shards do not share; leave --shard out");
     }
     if options.uncached && options.workload != Workload::Generate {
         return refused("--set uncached is for --workload generate; leave it out");

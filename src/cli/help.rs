@@ -198,6 +198,8 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("runtime", "The runtimes [default: that of each artifact's target]"),
             ("workload", "encode, generate, lengths or load: what a run is [default: encode]"),
             ("set", "Rarer settings, such as time=10 (seconds for a cell) or isolate"),
+            ("shard", "Measure a part of the shapes: K/N, or auto"),
+            ("merge", "Show the benchmark of the documents of all shards"),
             ("threads", "The number of threads [default: one for each core]"),
             ("json", "Write all figures as JSON, to a file or in place of the table"),
             ("html", "Write a report as one page of HTML"),

@@ -260,5 +260,15 @@ pub(crate) fn document(seed: u64) -> Document {
     };
     let limits = Some("cos=0.99,neighbours=90".to_owned());
     let recommendations = vec![Recommendation { rounds: 0, choice: Some(choice), limits, refused: vec![refused] }];
-    Document { schema: SCHEMA, tool, env, peak_rss: Some(1_420_000_000), peaks: Some(PEAKS), recommendations, cells }
+    Document {
+        schema: SCHEMA,
+        tool,
+        env,
+        peak_rss: Some(1_420_000_000),
+        peaks: Some(PEAKS),
+        recommendations,
+        shard: None,
+        measured: Vec::new(),
+        cells,
+    }
 }

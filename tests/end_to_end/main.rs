@@ -16,6 +16,7 @@ mod bench_comparisons;
 mod bench_example;
 mod bench_load;
 mod bench_report;
+mod bench_shards;
 mod bench_workloads;
 mod block_graphs;
 #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]

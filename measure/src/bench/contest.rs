@@ -28,6 +28,7 @@ use super::operators;
 use super::peaks::add_rooflines;
 use super::recommend::recommend;
 use super::reference_cache::ReferenceCache;
+use super::shards::GridShard;
 use super::watching::{Checking, Once, Watching};
 use super::{
     BenchObserver, BenchOptions, Cell, CellOptions, Contestant, Document, Entrant, Environment, ReferenceModel,
@@ -77,6 +78,17 @@ impl Contest {
             let room = longest.map_or(SEQUENCE, |longest| longest.saturating_sub(new).max(1));
             options.sequence.push(room.min(SEQUENCE));
         }
+        let args = std::env::args().skip(1).collect();
+        let grid = options.shard.map(|shard| GridShard::new(&self, &options, shard)).transpose()?;
+        if let (Some(grid), Some(shard)) = (&grid, options.shard) {
+            options.shapes = grid.own(shard);
+            if options.shapes.is_empty() {
+                return Ok(Document {
+                    shard: Some(grid.clone()),
+                    ..Document::new(args, Environment::read([]), Vec::new())
+                });
+            }
+        }
         // All models before the first entrant is measured, which takes minutes.
         let named = (self.runtimes.as_slice(), self.references.as_slice(), &self.settings);
         let Groups { groups, left_out, versions } = Groups::of(&self.entrants, named, &options, observer)?;
@@ -111,7 +123,7 @@ impl Contest {
         gpu::compare_clocks(&mut cells);
         let gpu = gpu::monitor(cells.iter().filter(|cell| cell.device.is_some()).map(|cell| cell.backend.as_str()));
         let environment = Environment { gpu: gpu.and_then(|of| of.description()), ..Environment::read(versions) };
-        let mut document = Document::new(std::env::args().skip(1).collect(), environment, cells);
+        let mut document = Document { shard: grid, ..Document::new(args, environment, cells) };
         if options.peaks && !observer.is_ended() && document.cells.iter().any(|cell| cell.work.is_some()) {
             add_rooflines(&mut document, &options, &self.settings, observer);
         }

@@ -14,6 +14,7 @@ use super::environment::{Environment, memory};
 use super::figures::{Energy, Generation, Padding, Peaks, Roofline, Work};
 use super::gpu::GpuRuns;
 use super::recommend::Recommendation;
+use super::shards::{GridShard, MeasuredShard};
 use super::stats::Latency;
 
 /// The version of the document's form.
@@ -38,6 +39,12 @@ pub struct Document {
     /// Which contestants to choose, one for each model with several; absent where there is none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub recommendations: Vec<Recommendation>,
+    /// Which shard of a grid it is; absent where it has all cells.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub shard: Option<GridShard>,
+    /// What measured each shard, of a document that was merged.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub measured: Vec<MeasuredShard>,
     /// One for each artifact, runtime and shape; of a model of several runs one for each of them.
     pub cells: Vec<Cell>,
 }
@@ -57,7 +64,17 @@ impl Document {
     #[must_use]
     pub fn new(args: Vec<String>, env: Environment, cells: Vec<Cell>) -> Self {
         let tool = Tool { version: env!("CARGO_PKG_VERSION").to_owned(), args };
-        Self { schema: SCHEMA, tool, env, peak_rss: memory("VmHWM"), peaks: None, recommendations: Vec::new(), cells }
+        Self {
+            schema: SCHEMA,
+            tool,
+            env,
+            peak_rss: memory("VmHWM"),
+            peaks: None,
+            recommendations: Vec::new(),
+            shard: None,
+            measured: Vec::new(),
+            cells,
+        }
     }
 }
 
@@ -342,7 +359,7 @@ pub(super) mod examples {
         let runtimes = BTreeMap::from([("onnxruntime".to_owned(), "1.31.1".to_owned())]);
         let env = Environment { cpu, os: "Linux 6.1".to_owned(), runtimes, gpu: None, time: 1_700_000_000 };
         let tool = Tool { version: "0.1.0".to_owned(), args: vec!["bench".to_owned(), "a".to_owned()] };
-        Document { schema: SCHEMA, tool, env, peak_rss: Some(1 << 30), peaks: None, recommendations: Vec::new(), cells }
+        Document { tool, peak_rss: Some(1 << 30), ..Document::new(Vec::new(), env, cells) }
     }
 
     /// A cell of 2 rows. The times are spread evenly from 10% below to 10% above `ms`; without it the cell failed.

@@ -192,7 +192,7 @@ pub(super) fn unmeasured(
         ..Cell::new(model(), runtime, &entrant.precision, options.workload, shape(batch, seq))
     };
     let shapes = options.batch.iter().flat_map(|batch| options.sequence.iter().map(move |seq| (*batch, *seq)));
-    shapes.map(cell).collect()
+    shapes.filter(|shape| options.shapes.is_empty() || options.shapes.contains(shape)).map(cell).collect()
 }
 
 /// Loads each entrant on its runtime; one that fails has cells with the reason.

@@ -30,6 +30,7 @@ mod replay_tests;
 mod report;
 mod rounds;
 mod saved;
+mod shards;
 #[cfg(test)]
 mod simulation;
 mod source;
@@ -45,6 +46,7 @@ use std::time::Duration;
 
 pub(crate) use clock::wait_until_idle;
 pub use planish_artifact::backend::Variant;
+use planish_data::Shard;
 pub(crate) use table::significant;
 
 pub use contest::{Contest, UNEVALUATED};
@@ -66,6 +68,7 @@ pub use prepare::{PrepareObserver, Prepared, Request, SAMPLES, divided, generate
 pub use ratio::Ratio;
 pub use recommend::{Choice, Recommendation, Refused};
 pub use report::{csv, html};
+pub use shards::{GridContestant, GridShard, MeasuredShard};
 pub use source::{ReferenceModel, ReferencePart};
 pub use stats::Latency;
 pub use sweep::{BenchError, BenchObserver, Measured, sweep};
@@ -80,6 +83,8 @@ pub struct BenchOptions {
     pub sequence: Vec<usize>,
     /// The shapes of these that are measured, as rows and tokens; all where there is none.
     pub shapes: Vec<(usize, usize)>,
+    /// The shapes of the grid that are measured: every Nth one; all where absent.
+    pub shard: Option<Shard>,
     /// Whether a cell ends as soon as it is certainly slower than that of the first contestant.
     pub races: bool,
     /// A cell ends when half of the interval of its median is below this share of the median.
@@ -119,6 +124,7 @@ impl Default for BenchOptions {
             batch: vec![1],
             sequence: vec![128],
             shapes: Vec::new(),
+            shard: None,
             races: false,
             interval: 0.01,
             time: Duration::from_secs(5),

@@ -1,11 +1,12 @@
 //! In what two documents differ besides the cells.
 
 use super::CellId;
-use crate::bench::document::{Cell, Document};
+use crate::bench::document::Cell;
+use crate::bench::environment::Environment;
 
-/// What makes figures of two documents hard to compare: another machine, other runtimes.
-pub(super) fn differences(a: (&str, &Document), b: (&str, &Document)) -> Vec<String> {
-    let (before, after) = (&a.1.env, &b.1.env);
+/// What makes figures of two machines, which have names, hard to compare: another processor, other runtimes.
+pub(in crate::bench) fn differences(a: (&str, &Environment), b: (&str, &Environment)) -> Vec<String> {
+    let (before, after) = (a.1, b.1);
     let mut warnings = Vec::new();
     let mut differ = |what: &str, x: String, y: String| {
         if x != y {

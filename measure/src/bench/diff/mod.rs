@@ -10,6 +10,8 @@ use super::ratio::Ratio;
 use super::report::view::{variant, what};
 use super::table::significant;
 
+pub(in crate::bench) use machines::differences;
+
 /// The version of the form of a comparison in JSON.
 pub const DIFF_SCHEMA: u32 = 2;
 
@@ -108,7 +110,7 @@ impl Diff {
         };
         let ids = |document: &Document| document.cells.iter().map(id).collect::<Vec<CellId>>();
         let (ids_a, ids_b) = (ids(a.1), ids(b.1));
-        let mut warnings = machines::differences(a, b);
+        let mut warnings = differences((a.0, &a.1.env), (b.0, &b.1.env));
         let (mut cells, mut only_a) = (Vec::new(), Vec::new());
         for (before, id) in a.1.cells.iter().zip(&ids_a) {
             // `what` is the same where all else is.
