@@ -12,12 +12,13 @@ use planish_generate::{Segment, TranscribeObserver, TranscribeOptions, Transcrib
 /// What `planish transcribe` writes of recordings without options of its own, a text each: the segments with a space between them.
 pub(super) fn texts(
     artifact: &Artifact,
-    recordings: &[PathBuf],
+    recordings: &[(usize, PathBuf)],
     options: &EvaluateOptions,
     observer: &dyn EvaluationObserver,
 ) -> Result<Vec<String>> {
     let asked = TranscribeOptions {
         batch: options.data.batch.map_or(1, NonZeroUsize::get),
+        numbers: recordings.iter().map(|(number, _)| *number).collect(),
         threads: options.threads,
         runtime: options.settings.clone(),
         ..TranscribeOptions::default()
@@ -25,7 +26,8 @@ pub(super) fn texts(
     let texts = RefCell::new(vec![String::new(); recordings.len()]);
     let listener = Listener { texts, done: Cell::new(0), observer };
     observer.progress(0, recordings.len());
-    transcribe(artifact, recordings, &asked, &listener)?;
+    let paths: Vec<PathBuf> = recordings.iter().map(|(_, path)| path.clone()).collect();
+    transcribe(artifact, &paths, &asked, &listener)?;
     Ok(listener.texts.into_inner())
 }
 

@@ -120,6 +120,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         settings: arguments.settings.members.clone(),
         batch: arguments.batch,
         seed: arguments.seed,
+        numbers: Vec::new(),
         threads,
         runtime,
     };

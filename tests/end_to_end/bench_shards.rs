@@ -141,6 +141,9 @@ fn machines_and_failures_of_shards_are_told() {
     );
     assert!(done.stderr.contains("shard 2 has Another CPU"), "{}", done.stderr);
     assert_eq!(read(&json)["measured"][1]["env"]["cpu"]["model"], "Another CPU");
+    let html = grid.path("merged.html");
+    planish(["bench", "report", text(&json), "--html", text(&html)]).exits(0, &[]);
+    assert!(fs::read_to_string(&html).unwrap().contains("shard 2 has Another CPU"));
     other["cells"][0]["status"] = json!("failed");
     other["cells"][0]["failure"] = json!("y: not finite");
     fs::write(files[1], other.to_string()).unwrap();

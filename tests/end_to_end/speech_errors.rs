@@ -124,6 +124,15 @@ fn errors_of_texts_by_hand() {
     // The space of the first text is in its transcript too.
     let count = written.iter().map(|text| text.chars().count()).sum::<usize>() - 1;
     assert_eq!(characters, [100.0 * count as f64 / 5.0, 100.0 * count as f64 / 5.0, 5.0]);
+    // A recording that a shard has draws as it does in one run.
+    let whole = planish(evaluate).exits(0, &[]).stdout;
+    let files = ["1/3", "2/3", "3/3"].map(|shard| {
+        let file = folder.join(format!("shard-{}.json", &shard[..1]));
+        planish([&evaluate[..], &["--shard", shard, "-o", text(&file)]].concat()).exits(0, &[]);
+        file
+    });
+    let merged = planish(["evaluate", "--json", "--merge"].into_iter().chain(files.iter().map(|file| text(file))));
+    assert_eq!(merged.exits(0, &[]).stdout, whole);
 }
 
 #[test]
@@ -138,7 +147,7 @@ fn what_has_no_errors_of_texts_is_refused() {
         planish([&words, more].concat()).exits(code, says)
     };
     run(&["--label", "said", "--require", "cos=0.9"], 2, &["no `cos`", "it has wer, cer"]);
-    run(&["--label", "said", "--shard", "1/2"], 1, &["by the texts that it writes", "leave --shard out"]);
+    run(&["--label", "said", "--shard", "1/2", "--batch", "2"], 1, &["--batch 2 writes down recordings side by side"]);
     run(&["--label", "said", "--window", "8"], 1, &["--window and --stride are for language models"]);
     let by_folder = ["evaluate", text(&out), "--data", text(folder), "--label", "said"];
     planish(by_folder).exits(1, &["--label is for files of records", "has recordings"]);

@@ -68,9 +68,10 @@ pub struct EvaluateOptions {
     pub transcribe: Option<Transcribe>,
 }
 
-/// Transcribes recordings with an artifact, and tells the observer how many are done: a text for each recording. Of the options
+/// Transcribes recordings, which have their numbers in the data, with an artifact, and tells the observer how many are done: a text for each recording. Of the options
 /// it takes the batch size, the threads and the settings of runtimes.
-pub type Transcribe = fn(&Artifact, &[PathBuf], &EvaluateOptions, &dyn EvaluationObserver) -> Result<Vec<String>>;
+pub type Transcribe =
+    fn(&Artifact, &[(usize, PathBuf)], &EvaluateOptions, &dyn EvaluationObserver) -> Result<Vec<String>>;
 
 /// What a caller sees while an artifact is evaluated.
 pub trait EvaluationObserver {
@@ -170,9 +171,6 @@ pub fn evaluate_compiled(
     options: &EvaluateOptions,
     observer: &dyn EvaluationObserver,
 ) -> Result<Evaluation> {
-    if speech::is_transcribed(artifact, loaded, data, options) {
-        return speech::evaluate(artifact, (model, loaded), data, options, observer);
-    }
     let mut all = Seen::default();
     let mut fold = |_, seen| all.fold(seen);
     let basis = run(artifact, (model, loaded), reference, data, (options, None), observer, &mut fold)?;
@@ -189,6 +187,9 @@ fn run(
     observer: &dyn EvaluationObserver,
     keep: &mut dyn FnMut(usize, Seen),
 ) -> Result<Basis> {
+    if speech::is_transcribed(artifact, loaded, data, options) {
+        return speech::run(artifact, (model, loaded), data, (options, shard), observer, keep);
+    }
     check(artifact)?;
     let folder = model.companion_folder()?;
     let chain = Chain::of(&artifact.manifest.parts);

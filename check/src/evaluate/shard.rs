@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::report::Basis;
 use super::seen::Seen;
-use super::{EvaluateOptions, EvaluationObserver, Reference, compared, run, speech};
+use super::{EvaluateOptions, EvaluationObserver, Reference, compared, run};
 
 /// What such a file says it is.
 const FORMAT: &str = "planish-evaluation-shard";
@@ -74,10 +74,10 @@ struct Header {
     schema: u32,
 }
 
-/// Runs a shard of the batches that [`evaluate_artifact`] runs. The shards of a data set make its evaluation.
+/// Runs a shard of the batches that [`evaluate_artifact`](super::evaluate_artifact) runs. The shards of a data set make its evaluation.
 ///
 /// # Errors
-/// As [`evaluate_artifact`]; also when the artifact is evaluated by texts that it writes of recordings.
+/// As [`evaluate_artifact`](super::evaluate_artifact); also when several recordings are to be written down side by side.
 pub fn evaluate_shard(
     artifact: &Artifact,
     named: &[PathBuf],
@@ -86,12 +86,6 @@ pub fn evaluate_shard(
     observer: &dyn EvaluationObserver,
 ) -> Result<EvaluationShard> {
     let Compared { path, model, loaded, .. } = compared(artifact, named, observer)?;
-    if speech::is_transcribed(artifact, &loaded, data, options) {
-        bail!(
-            "{} is evaluated by the texts that it writes of recordings, which depend on the recordings before them; leave --shard out",
-            artifact.folder.display()
-        );
-    }
     let (mut reference, mut batches) = (Reference::default(), Vec::new());
     let mut keep = |number, seen| batches.push((number, seen));
     let which = (options, Some(shard));

@@ -7,17 +7,19 @@ use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
 use planish_artifact::backend::{LOCAL, RuntimeSettings};
 use planish_artifact::draft::Draft;
-use planish_artifact::evaluation::{Evaluation, Figure};
+use planish_artifact::evaluation::{Figure, Pooling};
 use planish_compiler::compile::{CompileOptions, Compiled, compile};
 use planish_compiler::request::Silent;
 use planish_compiler::source::SourceModel;
 use planish_data::tokenizer::TOKENIZER;
-use planish_data::{Dataset, described, is_tensors};
+use planish_data::{Dataset, Shard, described, is_tensors};
 use planish_ir::PartRole;
 use planish_models::{Loaded, Task};
 
-use super::labels::Rates;
-use super::{EvaluateOptions, EvaluationObserver, windows};
+use super::labels::Classes;
+use super::report::Basis;
+use super::seen::Seen;
+use super::{EvaluateOptions, EvaluationObserver, Transcribe, windows};
 
 /// Whether an artifact is evaluated by its transcripts: it is an encoder-decoder of recordings, and the data, which is no tensors, has what is
 /// said in them.
@@ -28,17 +30,20 @@ pub(super) fn is_transcribed(artifact: &Artifact, loaded: &Loaded, data: &Path, 
     loaded.task == Some(Task::AutomaticSpeechRecognition) && has_encoder && has_texts
 }
 
-/// Evaluates an artifact that [is transcribed](is_transcribed).
+/// Runs the recordings, or those of a shard, with an artifact that [is transcribed](is_transcribed); `keep` takes what was seen of each,
+/// with its number from 0 on.
 ///
 /// # Errors
-/// When a file that texts need is missing, the data or a runtime is, or a run fails.
-pub(super) fn evaluate(
+/// When a file that texts need is missing, the data or a runtime is, or a run fails; also when those of a shard are to be written down
+/// side by side.
+pub(super) fn run(
     artifact: &Artifact,
     (model, loaded): (&SourceModel, &Loaded),
     data: &Path,
-    options: &EvaluateOptions,
+    (options, shard): (&EvaluateOptions, Option<Shard>),
     observer: &dyn EvaluationObserver,
-) -> Result<Evaluation> {
+    keep: &mut dyn FnMut(usize, Seen),
+) -> Result<Basis> {
     let folder = artifact.folder.display();
     let Some(transcribe) = options.transcribe else {
         bail!("{folder} writes down what recordings say, and the evaluation has no function that transcribes with it")
@@ -55,34 +60,51 @@ pub(super) fn evaluate(
     }
     let dataset = Dataset::open(data, &options.data)?;
     let (recordings, read) = dataset.spoken(&options.data)?;
-    let paths: Vec<PathBuf> = recordings.iter().map(|recording| recording.path.clone()).collect();
-    let given = transcribe(artifact, &paths, options, observer)?;
-
-    let place = Draft::temporary("planish-evaluation")?;
-    let reference = reference(model, loaded, &place.folder().join("reference"))?;
-    let own =
-        EvaluateOptions { settings: RuntimeSettings { runtime: None, ..options.settings.clone() }, ..options.clone() };
-    let expected = transcribe(&reference.artifact, &paths, &own, observer).context("the reference fails")?;
-
-    let mut rates = Rates::default();
-    for (recording, (expected, given)) in recordings.iter().zip(expected.iter().zip(&given)) {
-        let context = || recording.path.display().to_string();
-        rates.add(recording.label.as_ref(), [expected, given]).with_context(context)?;
+    if let Some(batch) = options.data.batch.filter(|batch| shard.is_some() && batch.get() > 1) {
+        bail!(
+            "--batch {batch} writes down recordings side by side, of which a shard has others; leave --batch or --shard out"
+        );
     }
-    Ok(Evaluation {
+    let own = recordings.iter().enumerate().filter(|(number, _)| shard.is_none_or(|shard| shard.has(*number)));
+    let own: Vec<(usize, PathBuf)> = own.map(|(number, recording)| (number, recording.path.clone())).collect();
+    let texts = match own.is_empty() {
+        true => Vec::new(),
+        false => texts(artifact, (model, loaded), &own, (options, transcribe), observer)?,
+    };
+    for ((number, path), [expected, given]) in own.iter().zip(&texts) {
+        let mut seen = Seen::default();
+        let added = seen.labelled.add_texts(recordings[*number].label.as_ref(), [expected, given]);
+        added.with_context(|| path.display().to_string())?;
+        keep(*number, seen);
+    }
+    Ok(Basis {
         data: described(data)?,
         split: options.data.split,
         samples: recordings.len(),
         tokens: None,
         read: Some(read),
         runtime: artifact.runtime(&options.settings).name().to_owned(),
-        embeddings: None,
-        predictions: None,
-        perplexity: None,
-        labels: rates.figures().collect(),
-        scores: None,
-        outputs: Vec::new(),
+        pooling: Pooling::default(),
+        windows: None,
+        classes: Classes::default(),
     })
+}
+
+/// What the reference and the artifact write of each recording.
+fn texts(
+    artifact: &Artifact,
+    (model, loaded): (&SourceModel, &Loaded),
+    recordings: &[(usize, PathBuf)],
+    (options, transcribe): (&EvaluateOptions, Transcribe),
+    observer: &dyn EvaluationObserver,
+) -> Result<Vec<[String; 2]>> {
+    let given = transcribe(artifact, recordings, options, observer)?;
+    let place = Draft::temporary("planish-evaluation")?;
+    let reference = reference(model, loaded, &place.folder().join("reference"))?;
+    let own =
+        EvaluateOptions { settings: RuntimeSettings { runtime: None, ..options.settings.clone() }, ..options.clone() };
+    let expected = transcribe(&reference.artifact, recordings, &own, observer).context("the reference fails")?;
+    Ok(expected.into_iter().zip(given).map(|(expected, given)| [expected, given]).collect())
 }
 
 /// The model in float32, compiled for ONNX Runtime into a folder.

@@ -141,6 +141,8 @@ pub struct TranscribeOptions {
     pub batch: usize,
     /// Recording number n draws with the seed plus n, where temperatures are above 0.
     pub seed: u64,
+    /// The numbers that recordings draw by, where they are some of many; their places from 0 on where there are none.
+    pub numbers: Vec<usize>,
     /// Threads of the runtime; 0 leaves the number to it.
     pub threads: usize,
     /// How runtimes are found.
@@ -156,6 +158,7 @@ impl Default for TranscribeOptions {
             settings: Map::new(),
             batch: 1,
             seed: 0,
+            numbers: Vec::new(),
             threads: 0,
             runtime: RuntimeSettings::default(),
         }
@@ -210,6 +213,7 @@ pub fn transcribe(
         batch: options.batch,
         cuts: transcriber.settings.cuts,
         seed: options.seed,
+        numbers: &options.numbers,
     };
     transcriber.run(recordings.len(), &mut |number| features.open(&recordings[number]), &asked)
 }

@@ -41,6 +41,8 @@ pub(super) struct Asked<'a> {
     /// Whether recordings are cut where it is quiet, into pieces of at most a window.
     pub(super) cuts: bool,
     pub(super) seed: u64,
+    /// The numbers that recordings draw by; their places where there are none.
+    pub(super) numbers: &'a [usize],
 }
 
 /// A stretch that is being transcribed.
@@ -87,6 +89,7 @@ impl Transcriber<'_> {
                     break;
                 };
                 let number = stretch.recording;
+                let drawn = asked.numbers.get(number).copied().unwrap_or(number);
                 told.of(number).seconds = stretch.seconds;
                 if let Some(language) = beginning.get(1).copied().flatten() {
                     told.of(number).language = Some(language);
@@ -98,7 +101,7 @@ impl Transcriber<'_> {
                     has_segments: false,
                     is_sure: true,
                     max_length: self.settings.base.max_length,
-                    rng: Rng::with_seed(asked.seed.wrapping_add(number as u64)),
+                    rng: Rng::with_seed(asked.seed.wrapping_add(drawn as u64)),
                     stretch,
                 });
             }

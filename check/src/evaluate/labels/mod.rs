@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub(super) use self::seen::{Labelled, Truth};
-pub(super) use self::transcripts::{Rates, Transcripts};
+pub(super) use self::transcripts::Transcripts;
 use super::metrics::top;
 
 /// The configuration of a folder; `None` where it has no config.json.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use anyhow::{Result, ensure};
 use planish_artifact::evaluation::{Interval, LabelFigure, LabelMetric, Scores};
+use planish_data::Label;
 use serde::{Deserialize, Serialize};
 
 use super::Classes;
@@ -55,6 +56,14 @@ impl Labelled {
             self.of_query.push(place);
         }
         self.scores.iter_mut().zip(scores).for_each(|(all, score)| all.push(score));
+    }
+
+    /// Adds what the reference and the artifact made of a recording.
+    ///
+    /// # Errors
+    /// When its label is no text.
+    pub(in crate::evaluate) fn add_texts(&mut self, label: Option<&Label>, texts: [&str; 2]) -> Result<()> {
+        self.rates.add(label, texts)
     }
 
     /// The place of a query among those that were seen.

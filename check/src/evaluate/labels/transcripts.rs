@@ -67,7 +67,7 @@ impl Transcripts {
     /// When its label is no text.
     pub(in crate::evaluate) fn add(&self, seen: &mut Labelled, row: &RowInfo, frames: &[Vec<i64>; 2]) -> Result<()> {
         let [reference, artifact] = [self.decoder.decode(&frames[0])?.text, self.decoder.decode(&frames[1])?.text];
-        seen.rates.add(row.label.as_ref(), [&reference, &artifact])
+        seen.add_texts(row.label.as_ref(), [&reference, &artifact])
     }
 }
 

@@ -266,7 +266,10 @@ fn machine(view: &View<'_>, index: usize, document: &Document) -> Vec<(&'static 
     });
     let runtimes: Vec<String> = env.runtimes.iter().map(|(name, version)| format!("{name} {version}")).collect();
     let some = |text: String| (!text.is_empty()).then_some(text);
+    let shards = document.measured.len();
     let facts = [
+        ("Shards", (shards > 0).then(|| format!("{shards}, of which the first one's machine is described"))),
+        ("Where the machines of shards differ", some(document.machines().join("; "))),
         ("Measured", date.map(|date| date.strftime("%Y-%m-%d %H:%M UTC").to_string())),
         ("Processor", Some(format!("{model}, {cores}"))),
         ("Instruction sets", some(env.cpu.flags.join(", "))),
