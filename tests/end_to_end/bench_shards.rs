@@ -114,6 +114,10 @@ fn what_does_not_belong_together_is_refused() {
     refuse(&[a, &wrong], &["different grids: 1 x 4, 1 x 8, 2 x 4, 2 x 8 and 1 x 4, 1 x 16, "]);
     grid.bench("wrong.json", &["--shard", "2/2", "--set", "seed=7"]).exits(0, &[]);
     refuse(&[a, &wrong], &["different options: seed is 0 and 7"]);
+    let mut damaged = read(b);
+    damaged["shard"]["shards"]["present"] = json!([7]);
+    fs::write(&wrong, damaged.to_string()).unwrap();
+    refuse(&[a, &wrong], &["wrong.json: its shards are not valid"]);
     grid.bench("wrong.json", &[]).exits(0, &[]);
     refuse(&[a, &wrong], &["wrong.json is not of a shard", "bench --shard K/N --json FILE"]);
     planish_compile(&golden("bert"), &grid.path("b"), &["--int8-weights", "--force"]).succeeds();

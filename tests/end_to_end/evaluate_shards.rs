@@ -183,6 +183,11 @@ fn what_does_not_belong_together_is_refused() {
         &["wrong.json is not a shard of an evaluation", "schema 9", "reads schema 1"],
     );
     damaged(&|of| of["producer"] = "planish 0.0.1".into(), &["different versions of planish", "0.0.1"]);
+    damaged(&|of| of["basis"]["product"] = "onnxruntime 0.1".into(), &["different runtimes: ", "(onnxruntime 0.1)"]);
+    damaged(
+        &|of| of["basis"]["samples"] = 3.into(),
+        &["different readings of the data: 12 samples, ", " and 3 samples, "],
+    );
     damaged(&|of| of["batches"][0]["number"] = 2.into(), &["a batch is of another shard"]);
     damaged(&|of| of["batches"][0]["seen"]["embeddings"] = json!([[], []]), &["embeddings of"]);
     damaged(&|of| of["shards"]["present"] = json!([4]), &["its shards are not valid"]);

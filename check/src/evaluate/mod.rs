@@ -239,7 +239,7 @@ fn run(
 
     let session = SessionOptions { threads: options.threads };
     let runs_on = runtime(artifact, &options.settings, &mut |text| observer.note(text));
-    runs_on.check()?;
+    let found = runs_on.check()?;
     let mut given = Side::artifact(artifact, runs_on.as_ref(), session, &mut |text| observer.note(text))?;
     let open = || Side::reference(loaded, model.default_opset(), &options.settings, session);
     let (mut tokens, pad) = (None, artifact.manifest.pad_token_id);
@@ -293,6 +293,7 @@ fn run(
         tokens,
         read,
         runtime: runs_on.name().to_owned(),
+        product: format!("{} {}", found.product, found.version),
         pooling: tally.pooling(),
         windows,
         classes,

@@ -21,6 +21,8 @@ pub(super) struct Basis {
     pub(super) tokens: Option<u64>,
     pub(super) read: Option<Coverage>,
     pub(super) runtime: String,
+    /// What runs the artifact there, with its version.
+    pub(super) product: String,
     pub(super) pooling: Pooling,
     pub(super) windows: Option<Windows>,
     pub(super) classes: Classes,

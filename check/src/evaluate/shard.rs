@@ -209,8 +209,9 @@ impl EvaluationShard {
             let options = |of: &Self| format!("{:?}{}", of.options, of.basis.split);
             differs("options", options(&self), options(&other))?;
         }
-        if self.basis.runtime != other.basis.runtime {
-            differs("runtimes", self.basis.runtime.clone(), other.basis.runtime.clone())?;
+        let runtime = |of: &Self| format!("{} ({})", of.basis.runtime, of.basis.product);
+        if runtime(&self) != runtime(&other) {
+            differs("runtimes", runtime(&self), runtime(&other))?;
         }
         // The settings beside the model, which say how it is read, are not among its files.
         if self.basis != other.basis {

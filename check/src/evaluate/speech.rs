@@ -58,6 +58,8 @@ pub(super) fn run(
             );
         }
     }
+    let runs_on = artifact.runtime(&options.settings);
+    let found = runs_on.check()?;
     let dataset = Dataset::open(data, &options.data)?;
     let (recordings, read) = dataset.spoken(&options.data)?;
     if let Some(batch) = options.data.batch.filter(|batch| shard.is_some() && batch.get() > 1) {
@@ -83,7 +85,8 @@ pub(super) fn run(
         samples: recordings.len(),
         tokens: None,
         read: Some(read),
-        runtime: artifact.runtime(&options.settings).name().to_owned(),
+        runtime: runs_on.name().to_owned(),
+        product: format!("{} {}", found.product, found.version),
         pooling: Pooling::default(),
         windows: None,
         classes: Classes::default(),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use planish_artifact::evaluation::Requirements;
 use planish_data::{Shard, Shards, described};
 use serde::{Deserialize, Serialize};
@@ -168,6 +168,7 @@ impl Document {
                     "{name} is not of a shard: `planish bench --shard K/N --json FILE` writes the documents to merge"
                 );
             };
+            own.shards.check().map_err(|problem| anyhow!("{name}: {problem}"))?;
             match &mut grid {
                 None => grid = Some(own.clone()),
                 Some(grid) => {
