@@ -53,7 +53,7 @@ pub use planish_sounds::{
     is_recording,
 };
 pub use shard::{Shard, ShardError};
-pub use shards::{Shards, ShardsError};
+pub use shards::{Shards, ShardsError, differences};
 use tensors::TensorFiles;
 pub use tensors::{is_tensors, read_inputs};
 use texts::FIELD;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Shard;
 
@@ -74,6 +75,23 @@ impl Shards {
     }
 }
 
+/// The members in which two options differ, such as `batch is 2 and 4`.
+///
+/// # Errors
+/// When they cannot be written as JSON.
+pub fn differences(own: &impl Serialize, other: &impl Serialize) -> serde_json::Result<String> {
+    let (own, other) = (serde_json::to_value(own)?, serde_json::to_value(other)?);
+    let names = [&own, &other].into_iter().filter_map(Value::as_object).flat_map(|of| of.keys());
+    let names: BTreeSet<&String> = names.filter(|name| own.get(*name) != other.get(*name)).collect();
+    let said = |value: Option<&Value>| match value {
+        None | Some(Value::Null) => "nothing".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    };
+    let one = |name: &String| format!("{name} is {} and {}", said(own.get(name)), said(other.get(name)));
+    Ok(names.into_iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
 impl From<Shard> for Shards {
     fn from(Shard { index, count }: Shard) -> Self {
         Self { of: count, present: [index + 1].into() }
@@ -89,4 +107,20 @@ impl fmt::Display for Shards {
 /// Numbers of shards as messages have them.
 fn listed(shards: &BTreeSet<usize>) -> String {
     shards.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn differences_are_named() {
+        let own = json!({"batch": 2, "field": null, "unit": "word", "samples": 9});
+        let other = json!({"batch": 4, "field": "text", "unit": "word"});
+        let all = differences(&own, &other).unwrap();
+        assert_eq!(all, "batch is 2 and 4, field is nothing and text, samples is 9 and nothing");
+        assert_eq!(differences(&own, &own).unwrap(), "");
+    }
 }

@@ -162,7 +162,7 @@ fn what_does_not_belong_together_is_refused() {
     shard(&out, &other, &batch, 2, 3, &wrong).exits(0, &[]);
     refuse(&[a, &wrong], &["different data: lines.txt (BLAKE3 ", "other.txt (BLAKE3 "]);
     shard(&out, &data, &["--batch", "3"], 2, 3, &wrong).exits(0, &[]);
-    refuse(&[a, &wrong], &["different options: ", "batch: Some(2)", "batch: Some(3)"]);
+    refuse(&[a, &wrong], &["different options: batch is 2 and 3"]);
     let changed = scratch();
     let exact = changed.path().join("out");
     planish_compile(&path("source"), &exact, &["--target", "onnx"]).exits(0, &[]);
@@ -184,10 +184,7 @@ fn what_does_not_belong_together_is_refused() {
     );
     damaged(&|of| of["producer"] = "planish 0.0.1".into(), &["different versions of planish", "0.0.1"]);
     damaged(&|of| of["basis"]["product"] = "onnxruntime 0.1".into(), &["different runtimes: ", "(onnxruntime 0.1)"]);
-    damaged(
-        &|of| of["basis"]["samples"] = 3.into(),
-        &["different readings of the data: 12 samples, ", " and 3 samples, "],
-    );
+    damaged(&|of| of["basis"]["samples"] = 3.into(), &["different readings of the data: samples is 12 and 3"]);
     damaged(&|of| of["batches"][0]["number"] = 2.into(), &["a batch is of another shard"]);
     damaged(&|of| of["batches"][0]["seen"]["embeddings"] = json!([[], []]), &["embeddings of"]);
     damaged(&|of| of["shards"]["present"] = json!([4]), &["its shards are not valid"]);

@@ -217,7 +217,7 @@ fn tables_that_do_not_belong_together_are_refused() {
     table_of(&run.model, &run.data, &other, &["--batch", "4"]).succeeds();
     refused(&[a, &other], &["a table that is not of a shard has all of the data already"]);
     table_of(&run.model, &run.data, &other, &["--batch", "8", "--shard", "2/3"]).succeeds();
-    refused(&[a, &other], &["the tables are of different options", "batch: Some(4)", "batch: Some(8)"]);
+    refused(&[a, &other], &["the tables are of different options: batch is 4 and 8"]);
     let lines = run.path("lines2.txt");
     fs::write(&lines, "w3\nw4\n").unwrap();
     table_of(&run.model, &lines, &other, &["--batch", "4", "--shard", "2/3"]).succeeds();

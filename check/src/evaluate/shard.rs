@@ -8,7 +8,7 @@ use planish_artifact::evaluation::{Evaluation, Unit};
 use planish_artifact::files::{self, digest};
 use planish_artifact::manifest::{File, Manifest};
 use planish_compiler::source::{Compared, SourceModel};
-use planish_data::{Shard, Shards};
+use planish_data::{Shard, Shards, differences};
 use planish_files::Kind;
 use planish_models::Task;
 use serde::{Deserialize, Serialize};
@@ -205,9 +205,8 @@ impl EvaluationShard {
             let data = |of: &Self| named(std::slice::from_ref(&of.basis.data));
             differs("data", data(&self), data(&other))?;
         }
-        if (&self.options, self.basis.split) != (&other.options, other.basis.split) {
-            let options = |of: &Self| format!("{:?}{}", of.options, of.basis.split);
-            differs("options", options(&self), options(&other))?;
+        if self.options != other.options {
+            bail!("the shards are of different options: {}", differences(&self.options, &other.options)?);
         }
         let runtime = |of: &Self| format!("{} ({})", of.basis.runtime, of.basis.product);
         if runtime(&self) != runtime(&other) {
@@ -215,10 +214,7 @@ impl EvaluationShard {
         }
         // The settings beside the model, which say how it is read, are not among its files.
         if self.basis != other.basis {
-            let basis = |of: &Self| {
-                format!("{} samples, {:?} tokens, {:?}", of.basis.samples, of.basis.tokens, of.basis.pooling)
-            };
-            differs("readings of the data", basis(&self), basis(&other))?;
+            bail!("the shards are of different readings of the data: {}", differences(&self.basis, &other.basis)?);
         }
         self.shards.join(&other.shards, "files")?;
         self.batches.extend(other.batches);

@@ -1,6 +1,8 @@
 //! Tables of shards, and the table of all data that they make.
 
 use anyhow::{Result, bail};
+use planish_data::differences;
+use serde_json::json;
 
 use super::Calibration;
 
@@ -44,8 +46,10 @@ impl Calibration {
             differs("data", data(&self), data(other))?;
         }
         if (&self.reading, self.measured) != (&other.reading, other.measured) {
-            let options = |table: &Self| format!("{:?}, {:?}", table.reading, table.measured);
-            differs("options", options(&self), options(other))?;
+            let measured = |table: &Self| json!({"measured": table.measured});
+            let both = [differences(&self.reading, &other.reading)?, differences(&measured(&self), &measured(other))?];
+            let both: Vec<String> = both.into_iter().filter(|of| !of.is_empty()).collect();
+            bail!("the tables are of different options: {}", both.join(", "));
         }
         let (Some(own), Some(its)) = (&self.shards, &other.shards) else {
             bail!("a table that is not of a shard has all of the data already");
