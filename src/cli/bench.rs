@@ -7,8 +7,8 @@ use planish_artifact::backend::{self, MakeRuntime, RuntimeSettings};
 use planish_artifact::evaluation::Requirements;
 use planish_artifact::files;
 use planish_artifact::recipe::Precision;
-use planish_data::{Shard, read_inputs};
-use planish_measure::bench::{BenchOptions, Contest, Document, Request, Variant, Workload, divided, generates};
+use planish_data::read_inputs;
+use planish_measure::bench::{BenchOptions, Contest, Request, Variant, Workload, divided, generates};
 use planish_measure::tune::TuneOptions;
 
 use super::bench_console::{Console, Preparing};
@@ -16,8 +16,7 @@ use super::bench_output::{self, Output};
 use super::bench_report::Reports;
 use super::bench_settings::BenchArguments;
 use super::numbers::Numbers;
-use super::shard::shard;
-use super::{RuntimeArguments, Usage, hub, overwrites, tune, warn};
+use super::{RuntimeArguments, Usage, hub, overwrites, tune};
 
 /// Measure the latency of artifacts next to each other
 ///
@@ -107,14 +106,6 @@ pub(super) struct Arguments {
     /// its files dropped from the cache of the system and with them cached, and runs it for the first time
     #[arg(long, value_enum, default_value = "encode", value_name = "NAME")]
     workload: WorkloadName,
-    /// Measure shard K of N only: every Nth shape of the grid of --batch and --seq, from shape K on, with all artifacts. With auto,
-    /// variables of Slurm, Kubernetes, AWS Batch or MPI say which. --json FILE writes what --merge takes
-    #[arg(long, value_name = "K/N|auto", value_parser = shard, requires = "json", conflicts_with = "inputs")]
-    shard: Option<Shard>,
-    /// Show and write the benchmark of the documents of all shards; nothing is run
-    #[arg(long, value_name = "A.json", num_args = 1.., conflicts_with_all = ["named", "compare", "precision", "recipe", "data",
-        "max_loss", "batch", "seq", "inputs", "runtime", "workload", "threads", "reference", "shard"])]
-    merge: Vec<PathBuf>,
     /// The number of threads of the runtime [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
@@ -153,6 +144,7 @@ fn variant(name: &str) -> Result<Variant, String> {
 #[derive(clap::Subcommand)]
 enum Command {
     Diff(super::bench_diff::Arguments),
+    Merge(super::bench_merge::Arguments),
     Report(super::bench_report::Arguments),
 }
 
@@ -177,11 +169,9 @@ impl Arguments {
 pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     match &arguments.command {
         Some(Command::Diff(of)) => return super::bench_diff::run(of),
+        Some(Command::Merge(of)) => return super::bench_merge::run(of),
         Some(Command::Report(of)) => return super::bench_report::run(of),
         None => {}
-    }
-    if !arguments.merge.is_empty() {
-        return merge(&arguments);
     }
     hub::all_located(arguments.named.iter_mut().chain(&mut arguments.compare).chain(&mut arguments.reference))?;
     let options = options(&arguments)?;
@@ -234,25 +224,13 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     contest.check_inputs().map_err(Usage)?;
     let document = contest.bench(&options, &mut console)?;
     console.bar.finish_and_clear();
-    bench_output::write(&document, &output(&arguments), left_out)
-}
-
-/// What is shown and written.
-fn output(arguments: &Arguments) -> Output<'_> {
-    Output { json: arguments.json.as_deref(), reports: &arguments.reports, wide: arguments.set.wide }
-}
-
-/// The document of the shards of --merge.
-fn merge(arguments: &Arguments) -> Result<()> {
-    let outputs = arguments.reports.outputs().into_iter().chain([("--json", arguments.file())]);
-    overwrites::check(outputs, [], arguments.merge.iter().map(PathBuf::as_path))?;
-    let read = |path: &PathBuf| Ok((path.display().to_string(), Document::read(path)?));
-    let documents = arguments.merge.iter().map(read).collect::<Result<Vec<_>>>()?;
-    let document = Document::merged(documents, std::env::args().skip(1).collect())?;
-    for difference in document.machines() {
-        warn(&format!("the shards were not measured on one machine: {difference}"));
-    }
-    bench_output::write(&document, &output(arguments), Vec::new())
+    let output = Output {
+        json: arguments.json.as_deref(),
+        reports: &arguments.reports,
+        wide: arguments.set.wide,
+        widens: "--set wide",
+    };
+    bench_output::write(&document, &output, left_out)
 }
 
 /// The search of --set tune, at the shapes that are measured.
@@ -297,7 +275,6 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
             WorkloadName::Lengths => Workload::Lengths,
             WorkloadName::Load => Workload::Load,
         },
-        shard: arguments.shard,
         ..arguments.set.options.clone()
     };
     arguments.runtimes.check_untimed().map_err(Usage)?;
@@ -315,10 +292,18 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
         return Err(Usage(format!("{option} is for --workload encode; leave one of them out")).into());
     }
     if options.shard.is_some() && options.workload != Workload::Encode {
-        return refused("--shard is for --workload encode; give the other workloads fewer --batch and --seq at a time");
+        return refused(
+            "--set shard is for --workload encode; give the other workloads fewer --batch and --seq at a time",
+        );
+    }
+    if options.shard.is_some() && arguments.inputs.is_some() {
+        return refused("--inputs is one shape, which shards do not share; leave --set shard out");
+    }
+    if options.shard.is_some() && arguments.file().is_none() {
+        return refused("--set shard needs a file for planish bench merge: add --json FILE");
     }
     if options.shard.is_some() && arguments.set.tune.is_some() {
-        return refused("--set tune chooses a form for all shapes, which shards do not share; leave --shard out");
+        return refused("--set tune chooses a form for all shapes, which shards do not share; leave it or shard out");
     }
     if options.uncached && options.workload != Workload::Generate {
         return refused("--set uncached is for --workload generate; leave it out");

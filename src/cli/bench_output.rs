@@ -17,6 +17,8 @@ pub(super) struct Output<'a> {
     pub(super) reports: &'a Reports,
     /// Whether the table has all columns.
     pub(super) wide: bool,
+    /// The option that shows all columns.
+    pub(super) widens: &'static str,
 }
 
 /// Shows and writes a document, and ends with what is wrong with its cells, or with what was left out of them.
@@ -26,7 +28,7 @@ pub(super) fn write(document: &Document, output: &Output<'_>, left_out: Vec<Stri
     let failures: Vec<String> = document.cells.iter().filter_map(failure).collect();
     let file = output.json.filter(|path| *path != Path::new("-"));
     if output.json.is_none() || file.is_some() {
-        show(document, output.wide)?;
+        show(document, output)?;
     }
     if output.json.is_some() {
         match file {
@@ -54,12 +56,12 @@ pub(super) fn write(document: &Document, output: &Output<'_>, left_out: Vec<Stri
 }
 
 /// Prints the table, and what stands below it.
-fn show(document: &Document, wide: bool) -> Result<()> {
+fn show(document: &Document, output: &Output<'_>) -> Result<()> {
     if let Some(of) = document.shard.as_ref().filter(|_| document.cells.is_empty()) {
         note(&format!("there are {} shapes, and none is left for shard {}", of.shapes.len(), of.shards));
         return Ok(());
     }
-    let shown = table(&document.cells, wide);
+    let shown = table(&document.cells, output.wide);
     print(&shown.text)?;
     if let Some(devices) = device_table(&document.cells) {
         print(&format!("\n{devices}\n"))?;
@@ -72,7 +74,7 @@ fn show(document: &Document, wide: bool) -> Result<()> {
     }
     remarks(&document.cells).iter().for_each(|remark| note(remark));
     if !shown.left_out.is_empty() {
-        note(&format!("--set wide also shows {}", shown.left_out.join(", ")));
+        note(&format!("{} also shows {}", output.widens, shown.left_out.join(", ")));
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use planish_measure::bench::{BenchOptions, SAMPLES};
 
 use super::keys::{Key, KeyArguments, Keyed, put, switch};
 use super::numbers::{share, whole};
+use super::shard::shard;
 use super::tune::duration;
 
 /// `--set` of `planish bench`.
@@ -112,6 +113,13 @@ impl Keyed for BenchSettings {
             },
         },
         Key {
+            name: "shard",
+            value: "K/N|auto",
+            help: "measure shard K of N only: every Nth shape of the grid of --batch and --seq, from shape K on, with all artifacts; \
+                   auto takes K and N from variables of Slurm, Kubernetes, AWS Batch or MPI; bench merge joins the files of --json",
+            set: |it, _, text| shard(text).map(|shard| it.options.shard = Some(shard)),
+        },
+        Key {
             name: "tune",
             value: "TIME",
             help: "with --compare, also measure what compile --tune finds in this time, such as 60s, for float32 on ONNX Runtime [none]",
@@ -168,6 +176,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
+    use planish_data::Shard;
+
     use super::*;
 
     fn read(text: &str) -> Result<BenchSettings, String> {
@@ -177,9 +187,9 @@ mod tests {
     #[test]
     fn each_key_sets_its_own_setting() {
         let text = "time=1.5,interval=2%,iterations=3,warmup=0,seed=9,isolate,operators,transfers,peaks=false,new-tokens=4,uncached,\
-                    calibrate=a,b.jsonl,samples=7,field=body,wide";
+                    calibrate=a,b.jsonl,samples=7,field=body,wide,shard=2/3";
         let BenchSettings { options, calibrate, samples, field, wide, tune } = read(text).unwrap();
-        assert_eq!(tune, None);
+        assert_eq!((tune, options.shard), (None, Some(Shard { index: 1, count: 3 })));
         assert_eq!((options.time, options.warmup), (Duration::from_millis(1500), Duration::ZERO));
         assert_eq!((options.interval, options.iterations, options.seed), (0.02, 3, 9));
         assert!(

@@ -198,8 +198,6 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("runtime", "The runtimes [default: that of each artifact's target]"),
             ("workload", "encode, generate, lengths or load: what a run is [default: encode]"),
             ("set", "Rarer settings, such as time=10 (seconds for a cell) or isolate"),
-            ("shard", "Measure a part of the shapes: K/N, or auto"),
-            ("merge", "Show the benchmark of the documents of all shards"),
             ("threads", "The number of threads [default: one for each core]"),
             ("json", "Write all figures as JSON, to a file or in place of the table"),
             ("html", "Write a report as one page of HTML"),
@@ -207,6 +205,15 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("bench diff", &[("threshold", "The slowdown above which the exit code is 3"), ("json", "Print JSON")]),
+    (
+        "bench merge",
+        &[
+            ("json", "Write or print all figures as JSON"),
+            ("wide", "Show all columns"),
+            ("html", "Write a page of HTML"),
+            ("csv", "Write CSV"),
+        ],
+    ),
     ("bench report", &[("html", "Write a page of HTML"), ("csv", "Write CSV")]),
     (
         "sweep",

@@ -3,6 +3,7 @@
 mod bench;
 mod bench_console;
 mod bench_diff;
+mod bench_merge;
 mod bench_output;
 mod bench_report;
 mod bench_settings;

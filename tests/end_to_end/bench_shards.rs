@@ -39,7 +39,7 @@ impl Grid {
     fn shards(&self, count: usize) -> Vec<PathBuf> {
         let one = |k: usize| {
             let name = format!("shard-{k}-of-{count}.json");
-            self.bench(&name, &["--shard", &format!("{k}/{count}")]).exits(0, &[]);
+            self.bench(&name, &["--set", &format!("shard={k}/{count}")]).exits(0, &[]);
             self.path(&name)
         };
         (1..=count).map(one).collect()
@@ -47,9 +47,7 @@ impl Grid {
 }
 
 fn merged(files: &[&Path], more: &[&str]) -> Done {
-    planish(
-        ["bench"].into_iter().chain(more.iter().copied()).chain(["--merge"]).chain(files.iter().map(|file| text(file))),
-    )
+    planish(["bench", "merge"].into_iter().chain(files.iter().map(|file| text(file))).chain(more.iter().copied()))
 }
 
 fn read(path: &Path) -> Value {
@@ -108,20 +106,20 @@ fn what_does_not_belong_together_is_refused() {
     let refuse = |files: &[&Path], parts: &[&str]| merged(files, &[]).exits(1, parts);
     refuse(&[b], &["shards are missing: there is shard 2 of 2, and not 1"]);
     refuse(&[a, b, a], &["cannot merge", "both files have shard 1 of 2"]);
-    grid.bench("wrong.json", &["--shard", "2/3"]).exits(0, &[]);
+    grid.bench("wrong.json", &["--set", "shard=2/3"]).exits(0, &[]);
     refuse(&[a, &wrong], &["the files are of shards of 2 and of 3"]);
-    grid.bench("wrong.json", &["--shard", "2/2", "--seq", "4,16", "--batch", "1,2"]).exits(0, &[]);
+    grid.bench("wrong.json", &["--set", "shard=2/2", "--seq", "4,16", "--batch", "1,2"]).exits(0, &[]);
     refuse(&[a, &wrong], &["different grids: 1 x 4, 1 x 8, 2 x 4, 2 x 8 and 1 x 4, 1 x 16, "]);
-    grid.bench("wrong.json", &["--shard", "2/2", "--set", "seed=7"]).exits(0, &[]);
+    grid.bench("wrong.json", &["--set", "shard=2/2", "--set", "seed=7"]).exits(0, &[]);
     refuse(&[a, &wrong], &["different options: seed is 0 and 7"]);
     let mut damaged = read(b);
     damaged["shard"]["shards"]["present"] = json!([7]);
     fs::write(&wrong, damaged.to_string()).unwrap();
     refuse(&[a, &wrong], &["wrong.json: its shards are not valid"]);
     grid.bench("wrong.json", &[]).exits(0, &[]);
-    refuse(&[a, &wrong], &["wrong.json is not of a shard", "bench --shard K/N --json FILE"]);
+    refuse(&[a, &wrong], &["wrong.json is not of a shard", "bench --set shard=K/N --json FILE"]);
     planish_compile(&golden("bert"), &grid.path("b"), &["--int8-weights", "--force"]).succeeds();
-    grid.bench("wrong.json", &["--shard", "2/2"]).exits(0, &[]);
+    grid.bench("wrong.json", &["--set", "shard=2/2"]).exits(0, &[]);
     refuse(&[a, &wrong], &["different contestants: a (BLAKE3 "]);
 }
 
@@ -158,13 +156,17 @@ fn machines_and_failures_of_shards_are_told() {
 fn arguments_are_checked() {
     let refuse = |more: &[&str], part: &str| planish([&["bench"], more].concat()).exits(2, &[part]);
     for wrong in ["0/3", "4/3", "1/0"] {
-        refuse(&["a", "--json", "a.json", "--shard", wrong], "expected K/N, such as 3/8");
+        refuse(&["a", "--json", "a.json", "--set", &format!("shard={wrong}")], "expected K/N, such as 3/8");
     }
-    refuse(&["a", "--shard", "1/2"], "--json");
-    refuse(&["a", "--merge", "a.json"], "cannot be used with");
-    refuse(&["--merge", "a.json", "--seq", "8"], "cannot be used with");
-    let shard = ["a", "--json", "a.json", "--shard", "1/2"];
-    refuse(&[&shard[..], &["--workload", "generate"]].concat(), "--shard is for --workload encode");
-    refuse(&["--compare", "a", "--json", "a.json", "--shard", "1/2", "--set", "tune=5s"], "leave --shard out");
-    planish(["bench", "--merge", "/nowhere/a.json"]).exits(1, &["/nowhere/a.json"]);
+    refuse(&["a", "--set", "shard=1/2"], "add --json FILE");
+    refuse(&["a", "--set", "shard=1/2", "--json"], "add --json FILE");
+    refuse(&["merge"], "<A.json>");
+    let shard = ["a", "--json", "a.json", "--set", "shard=1/2"];
+    refuse(&[&shard[..], &["--workload", "generate"]].concat(), "--set shard is for --workload encode");
+    refuse(&[&shard[..], &["--inputs", "a.npz"]].concat(), "leave --set shard out");
+    refuse(&["--compare", "a", "--json", "a.json", "--set", "shard=1/2,tune=5s"], "leave it or shard out");
+    planish(["bench", "merge", "/nowhere/a.json"]).exits(1, &["/nowhere/a.json"]);
+    // The options of calibrate and evaluate are answered.
+    refuse(&["a", "--shard", "1/2"], "--set shard=K/N");
+    refuse(&["a", "--merge", "a.json"], "planish bench merge");
 }

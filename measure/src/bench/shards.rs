@@ -165,7 +165,7 @@ impl Document {
         for (name, document) in &documents {
             let Some(own) = &document.shard else {
                 bail!(
-                    "{name} is not of a shard: `planish bench --shard K/N --json FILE` writes the documents to merge"
+                    "{name} is not of a shard: `planish bench --set shard=K/N --json FILE` writes the documents to merge"
                 );
             };
             own.shards.check().map_err(|problem| anyhow!("{name}: {problem}"))?;
