@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use planish_artifact::backend::{self, MakeRuntime, RuntimeSettings};
+use planish_artifact::backend::{self, MakeRuntime, RuntimeSettings, Spin};
 use planish_artifact::evaluation::Requirements;
 use planish_artifact::files;
 use planish_artifact::recipe::Precision;
+use planish_artifact::tuning::RunSettings;
 use planish_data::read_inputs;
 use planish_measure::bench::{BenchOptions, Contest, Request, Variant, Workload, divided, generates};
 use planish_measure::tune::TuneOptions;
@@ -207,7 +208,9 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
         settings: settings.clone(),
         tune: tuning(&arguments, &options, &settings)?,
     };
-    let prepared = request.prepare(&Preparing::new())?;
+    let mut prepared = request.prepare(&Preparing::new())?;
+    let said = RunSettings { threads: arguments.threads, spin: arguments.runtimes.spin };
+    prepared.entrants.iter_mut().for_each(|entrant| entrant.run_as_tuned(said));
     let left_out = prepared.left_out.clone();
     prepared.entrants.iter().for_each(|entrant| tune::warn_elsewhere(&entrant.artifact, &settings));
     let contest = Contest {
@@ -250,7 +253,10 @@ fn tuning(
         lengths => lengths.iter().copied().map(Some).collect(),
     };
     let shapes = options.batch.iter().flat_map(|rows| tokens.iter().map(|tokens| (*rows, *tokens))).collect();
-    Ok(Some(TuneOptions { shapes, time, settings: settings.clone() }))
+    // Contestants have the same polling.
+    let spin = arguments.runtimes.spin.unwrap_or(Spin::Microseconds(0));
+    let run = RunSettings { threads: arguments.threads, spin: Some(spin) };
+    Ok(Some(TuneOptions { shapes, time, settings: settings.clone(), run }))
 }
 
 /// The options from the arguments alone. Without --seq they have no sequence lengths.

@@ -11,6 +11,7 @@ use planish_artifact::backend::{Backend, RuntimeSettings};
 use planish_artifact::manifest::HubSource;
 use planish_artifact::package::RuntimePackage;
 use planish_artifact::recipe::Recipe;
+use planish_artifact::tuning::RunSettings;
 use planish_artifact::variants::VariantName;
 use planish_check::evaluate::EvaluateOptions;
 use planish_check::gate::Gate;
@@ -232,7 +233,8 @@ impl Arguments {
             ..request(self, recipe, calibrate, engine, settings, gate.as_ref(), stop_after.is_none())?
         };
         let prepared = prepare(&request, &Preparing)?;
-        let tuned = self.tuning.tuned(&prepared, &request, gate.as_ref())?;
+        let run = RunSettings { threads: self.threads, spin: self.runtime.spin };
+        let tuned = self.tuning.tuned(&prepared, &request, gate.as_ref(), run)?;
         let options = match &tuned {
             Some(tuned) => prepared.with_recipe(&request, &tuned.recipe)?,
             None => prepared.options.clone(),

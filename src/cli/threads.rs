@@ -2,14 +2,9 @@
 
 use planish_artifact::Artifact;
 use planish_artifact::backend::{Cores, RuntimeSettings, Spin};
-use planish_artifact::tuning::RunSettings;
-use planish_measure::tune::processor;
+use planish_measure::tune::{POLLING, tuned_here};
 
 use super::RunOn;
-
-/// The time for which idle threads poll where all cores are free. A step of a decoder has gaps of some ten microseconds between
-/// its products; polling longer gains nothing, and keeps a core busy while a person types.
-const POLLING: Spin = Spin::Microseconds(100);
 
 /// How many threads a runtime has.
 #[derive(clap::Args)]
@@ -28,17 +23,10 @@ impl ThreadArguments {
             return (threads.into(), settings);
         }
         let cores = Cores::now();
-        let tuned = tuned(artifact, cores.usable);
+        let tuned = tuned_here(artifact);
         let threads = self.threads.or(tuned.threads).map_or(cores.usable, usize::from);
         let polling = tuned.spin.unwrap_or(POLLING);
         let usual = if cores.are_free() { polling } else { Spin::Microseconds(0) };
         (threads, run_on.options.spin.unwrap_or(usual).applied(settings))
     }
-}
-
-/// The settings that tuning chose for an artifact, where it was on this processor with as many cores.
-fn tuned(artifact: &Artifact, cores: usize) -> RunSettings {
-    let tuning = artifact.manifest.tuning.as_ref();
-    let here = tuning.filter(|tuning| tuning.cores == cores && tuning.elsewhere(&processor(), None).is_none());
-    here.map(|tuning| tuning.run).unwrap_or_default()
 }

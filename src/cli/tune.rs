@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
 use planish_artifact::backend::{Backend, RuntimeSettings};
 use planish_artifact::recipe::Recipe;
+use planish_artifact::tuning::RunSettings;
 use planish_check::gate::Gate;
 use planish_compiler::compile::{CompileOptions, Compiled, compile};
 use planish_compiler::request::{Prepared, Request};
@@ -92,13 +93,20 @@ impl TuneArguments {
         Ok(())
     }
 
-    /// Searches for the fastest form of what was requested, if that is asked for.
-    pub(super) fn tuned(&self, prepared: &Prepared, request: &Request, gate: Option<&Gate>) -> Result<Option<Tuned>> {
+    /// Searches for the fastest form of what was requested, if that is asked for. `run` is what the user says of how it runs.
+    pub(super) fn tuned(
+        &self,
+        prepared: &Prepared,
+        request: &Request,
+        gate: Option<&Gate>,
+        run: RunSettings,
+    ) -> Result<Option<Tuned>> {
         let Some(Shapes(shapes)) = &self.tune else { return Ok(None) };
         let options = TuneOptions {
             shapes: shapes.iter().map(|(rows, tokens)| (*rows, Some(*tokens))).collect(),
             time: self.tune_time.unwrap_or(USUAL),
             settings: request.settings.clone(),
+            run,
         };
         let model = Model {
             source: &prepared.source,

@@ -205,6 +205,12 @@ impl Gate {
         &self.data
     }
 
+    /// The member of the data that is the text, where one is said.
+    #[must_use]
+    pub fn field(&self) -> Option<&str> {
+        self.options.data.field.as_deref()
+    }
+
     /// The limits within which what harms most gets more precision, where they are asked for.
     #[must_use]
     pub fn max_loss(&self) -> Option<&Requirements> {

@@ -26,6 +26,7 @@ use planish_onnx::{ImportOptions, Placement};
 use planish_passes::QuantizedForm;
 
 use crate::inspect::weight_bytes;
+use crate::tune::tuned_here;
 
 /// The precision of ONNX files with quantized operators.
 pub(super) const QUANTIZED: &str = "quantized";
@@ -68,6 +69,14 @@ impl Entrant {
             tolerances: None,
             _compiled: None,
         }
+    }
+
+    /// Has it run as tuning found on this machine, except for what `said` has.
+    pub fn run_as_tuned(&mut self, said: RunSettings) {
+        let tuned = tuned_here(&self.artifact);
+        let RunSettings { threads, spin } = &mut self.run;
+        *threads = threads.or(tuned.threads.filter(|_| said.threads.is_none()));
+        *spin = spin.or(tuned.spin.filter(|_| said.spin.is_none()));
     }
 
     /// A form of a model that lies somewhere else, which runs as `run` says.

@@ -16,7 +16,7 @@ const KEPT: usize = 25;
 const LEAST_VISITS: usize = PARTS;
 
 /// The parts of a run whose medians tell the drift.
-const PARTS: usize = 4;
+pub(super) const PARTS: usize = 4;
 
 /// How many standard deviations of the medians of parts are added on each side. docs/measurements.md has how often two runs
 /// agreed with this number, and with smaller ones.

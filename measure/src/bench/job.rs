@@ -15,7 +15,7 @@ use super::document::{Accuracy, Cell, CellOptions, CellShape, Memory, ModelId, S
 use super::energy::Meters;
 use super::figures::{Energy, Meter, Work};
 use super::gpu::GpuRuns;
-use super::interval::ratio_interval;
+use super::interval::{PARTS, ratio_interval};
 use super::rounds::{LEAST_VISITS, Progress, Visited};
 use super::stats::{Latency, Settling, split};
 use super::{BenchOptions, Contestant};
@@ -23,8 +23,12 @@ use crate::inspect::weight_bytes;
 
 /// The least time of the timed runs in one visit: short, so that rounds are many.
 const VISIT: Duration = Duration::from_millis(100);
+/// The same of a race, which compares the cells of one round with each other.
+const RACE_VISIT: Duration = Duration::from_millis(20);
 /// The least number of timed runs in one visit after one that is not timed.
 const VISIT_RUNS: usize = 3;
+/// The same of a race.
+const RACE_RUNS: usize = 2;
 /// The time of a block of runs while warming up.
 const BLOCK: Duration = Duration::from_millis(50);
 /// Warming up ends after this many times its least time even where times do not settle.
@@ -36,6 +40,8 @@ const LEAST_TIME: Duration = Duration::from_millis(500);
 /// Runs of at least this time need no untimed one before them: what the session before left in caches is read again in a small
 /// part of it. So a visit is one run.
 const LONG_RUN: Duration = Duration::from_millis(200);
+/// The same of a race, whose cells all read them again.
+const RACE_LONG_RUN: Duration = Duration::from_millis(40);
 /// The most runs without a recorded graph.
 const WITHOUT_GRAPH: usize = 21;
 /// A cell ends after this many runs.
@@ -147,7 +153,9 @@ impl Job {
 
     /// Whether it takes no more visits: it failed, or had its time.
     fn ended(&self, options: &BenchOptions) -> bool {
-        let had_time = self.spent >= options.time && self.samples.len() >= options.iterations;
+        // A race is about an interval.
+        let has_interval = !options.races || self.visits.len() >= PARTS;
+        let had_time = self.spent >= options.time && self.samples.len() >= options.iterations && has_interval;
         let capped = self.samples.len() >= MAX_SAMPLES || self.spent >= MAX_TIME.max(options.time);
         self.failure.is_some() || had_time || capped || self.is_slower
     }
@@ -187,15 +195,19 @@ impl Job {
         if is_first {
             self.warm_up(session, options)?;
         }
-        let is_long = self.warmup.ms / self.warmup.n as f64 >= LONG_RUN.as_secs_f64() * 1e3;
+        let (time, runs, long) = match options.races {
+            true => (RACE_VISIT, RACE_RUNS, RACE_LONG_RUN),
+            false => (VISIT, VISIT_RUNS, LONG_RUN),
+        };
+        let is_long = self.warmup.ms / self.warmup.n as f64 >= long.as_secs_f64() * 1e3;
         if !is_first && !is_long {
             session.run_bound()?;
         }
-        let least = if is_long { 1 } else { VISIT_RUNS };
+        let (time, least) = if is_long { (Duration::ZERO, 1) } else { (time, runs) };
         let before = (self.spent, self.samples.len());
         let energy = meters.rapl.as_ref().map(|rapl| (rapl, rapl.read()));
         let of_gpu = meters.gpu.as_ref().map(|gpu| (gpu, gpu.joules()));
-        while (self.spent < before.0 + VISIT || self.samples.len() < before.1 + least) && !self.ended(options) {
+        while (self.spent < before.0 + time || self.samples.len() < before.1 + least) && !self.ended(options) {
             let (took, times) = session.timed(options.transfers)?;
             self.device.extend(times);
             self.samples.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
@@ -243,7 +255,9 @@ impl Job {
             self.warmup.n += runs as usize;
             self.settled = settling.push(block.elapsed() / runs);
             let spent = start.elapsed();
-            if spent >= options.warmup && (self.settled || spent >= options.warmup * MAX_WARMUP) {
+            // A drift changes all cells of a round, and a race asks for their ratios.
+            let most = if options.races { options.warmup } else { options.warmup * MAX_WARMUP };
+            if spent >= options.warmup && (self.settled || spent >= most) {
                 self.warmup.ms = spent.as_secs_f64() * 1e3;
                 return Ok(());
             }

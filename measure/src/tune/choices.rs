@@ -1,6 +1,6 @@
 //! The choices that a search varies, in one place: what has to be added for a new one is a row of [`CHOICES`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use anyhow::Result;
@@ -21,6 +21,10 @@ pub struct Subject<'a> {
     pub target: &'static Target,
     /// The cores that the process may use.
     pub cores: usize,
+    /// The product that runs the target.
+    pub runtime: &'a str,
+    /// What the user or the command says of how it runs.
+    pub run: RunSettings,
     /// The share of the operations of attention without a cache, from 0 to 1, at the shape where it is the largest; absent where the
     /// operations cannot be counted.
     pub attention: Option<f64>,
@@ -54,6 +58,9 @@ pub const CHOICES: &[Choice] = &[
     Choice { name: "threads", rounds: false, values: threads },
     Choice { name: "spin", rounds: false, values: spin },
 ];
+
+/// The product whose idle threads poll as long as the command says.
+const ONNX_RUNTIME: &str = "onnxruntime";
 
 /// The choices that are settings of the runtime.
 const RUN: [&str; 2] = ["threads", "spin"];
@@ -183,10 +190,10 @@ fn bits_of_head(of: &Subject<'_>) -> Result<Vec<String>, String> {
 
 fn threads(of: &Subject<'_>) -> Result<Vec<String>, String> {
     // Two threads of a core share its units, so that one for each core may be as fast.
-    let mut values: Vec<usize> = [of.cores / 2, of.cores.saturating_sub(1), 1].into();
-    values.retain(|threads| (1..of.cores).contains(threads));
-    values.dedup();
+    let values: BTreeSet<usize> = [of.cores / 2, of.cores.saturating_sub(1), 1].into();
+    let values: Vec<usize> = values.into_iter().filter(|threads| (1..of.cores).contains(threads)).rev().collect();
     match values.is_empty() {
+        _ if of.run.threads.is_some() => Err("the command says it".to_owned()),
         true => Err("there is one core".to_owned()),
         false => Ok(values.iter().map(ToString::to_string).collect()),
     }
@@ -194,6 +201,8 @@ fn threads(of: &Subject<'_>) -> Result<Vec<String>, String> {
 
 fn spin(of: &Subject<'_>) -> Result<Vec<String>, String> {
     match of.cores {
+        _ if of.run.spin.is_some() => Err("the command says it".to_owned()),
+        _ if of.runtime != ONNX_RUNTIME => Err(format!("{} decides how its threads wait", of.runtime)),
         ..=1 => Err("one thread waits for no other".to_owned()),
         _ => Ok(vec!["0".to_owned(), "true".to_owned()]),
     }
@@ -227,6 +236,12 @@ impl Candidate {
         // What is kept is added.
         let recipe = Recipe { keep: [base.keep.clone(), own.keep].concat(), ..recipe };
         Ok(Recipe { plan: base.plan.clone(), calibrated: base.calibrated.clone(), ..recipe })
+    }
+
+    /// Whether it rounds other numbers than the default form does.
+    #[must_use]
+    pub fn rounds(&self) -> bool {
+        CHOICES.iter().any(|choice| choice.rounds && self.0.contains_key(choice.name))
     }
 
     /// How the runtime uses the machine.

@@ -15,7 +15,7 @@ const NOTHING: f64 = 1e-6;
 /// All that an evaluation depends on besides the forms.
 pub(super) fn identity(gate: &Gate) -> Result<String> {
     let limits = gate.max_loss().map(ToString::to_string);
-    Ok(serde_json::to_string(&(described(gate.data())?, gate.holds_out(), limits))?)
+    Ok(serde_json::to_string(&(described(gate.data())?, gate.holds_out(), gate.field(), limits))?)
 }
 
 /// Why a form is not accurate enough, if it is not: it misses limits that were asked for, or without those, loses more than the default

@@ -7,14 +7,14 @@ mod search;
 mod trials;
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use planish_artifact::Artifact;
-use planish_artifact::backend::{Backend, RuntimeSettings};
+use planish_artifact::backend::{Backend, RuntimeSettings, Spin};
 use planish_artifact::draft::Draft;
 use planish_artifact::recipe::Recipe;
-use planish_artifact::tuning::{Processor, Tuning};
+use planish_artifact::tuning::{Processor, RunSettings, Tuning};
 use planish_check::gate::Gate;
 use planish_compiler::compile::Compiled;
 use planish_compiler::request::RequestError;
@@ -46,8 +46,10 @@ pub struct TuneOptions {
     pub shapes: Vec<(usize, Option<usize>)>,
     /// How long it may take.
     pub time: Duration,
-    /// How runtimes are found, and how idle threads wait unless a candidate says otherwise.
+    /// How runtimes are found.
     pub settings: RuntimeSettings,
+    /// What is no choice of the search, because the user or the command says it.
+    pub run: RunSettings,
 }
 
 /// What is tuned.
@@ -88,7 +90,9 @@ pub fn tune(
     let place = model.backend.runtime(&options.settings).check()?;
     let folder = Draft::temporary("planish-tune")?;
     observer.step("compiling the default form");
+    let start = Instant::now();
     let default = former.compile(model.recipe, &folder.folder().join("0"))?;
+    let took = start.elapsed();
     let processor = processor();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let manifest = &default.artifact.manifest;
@@ -104,6 +108,7 @@ pub fn tune(
             model.backend.target.name,
             model.fusion,
         ))?,
+        serde_json::to_string(&options.run)?,
         // What data, plans and stages make of it.
         serde_json::to_string(&(&manifest.calibration, &manifest.parts))?,
         model.gate.map(judge::identity).transpose()?.unwrap_or_default(),
@@ -118,6 +123,8 @@ pub fn tune(
         manifest,
         target: model.backend.target,
         cores,
+        runtime: place.product,
+        run: options.run,
         attention: attention_share(&default.source, &shapes),
         fusion: model.fusion,
     };
@@ -135,9 +142,11 @@ pub fn tune(
             }
         }
     }
-    let mut trials = ContestTrials::new(model, former, (folder.folder(), &shapes), options, observer, default);
+    let usual = usual(options.run, cores);
+    let mut trials =
+        ContestTrials::new(model, former, (folder.folder(), &shapes), (options, usual), observer, (default, took));
+    trials.check_default()?;
     let mut found = search(&dimensions, &mut trials, options.time).context("cannot tune the model")?;
-    let is_ended = trials.is_ended();
     found.tried.extend(left_out);
     let tuning = Tuning {
         processor,
@@ -154,7 +163,7 @@ pub fn tune(
         candidates: found.measured(),
         against: Candidate::default().to_string(),
     };
-    if let Some(cache) = cache.filter(|_| !is_ended && found.measured() > 0) {
+    if let Some(cache) = cache.filter(|_| found.measured() > 0) {
         cache.keep(&tuning);
     }
     let recipe = found.best.recipe(model.recipe)?;
@@ -163,6 +172,24 @@ pub fn tune(
 
 /// Why a choice is left out that rounds other numbers.
 const NO_DATA: &str = "it rounds other numbers, and no data is held out to say what that costs: add --evaluate FILE, or --verify beside --calibrate";
+
+/// The time for which idle threads poll where all cores are free. A step of a decoder has gaps of some ten microseconds between
+/// its products; polling longer gains nothing, and keeps a core busy while a person types.
+pub const POLLING: Spin = Spin::Microseconds(100);
+
+/// How the default form runs: as commands run an artifact that a person waits for.
+fn usual(said: RunSettings, cores: usize) -> RunSettings {
+    RunSettings { threads: said.threads.or(u16::try_from(cores).ok()), spin: said.spin.or(Some(POLLING)) }
+}
+
+/// How an artifact runs that was tuned on this processor with as many cores; nothing is said of others.
+#[must_use]
+pub fn tuned_here(artifact: &Artifact) -> RunSettings {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let tuning = artifact.manifest.tuning.as_ref();
+    let here = tuning.filter(|tuning| tuning.cores == cores && tuning.elsewhere(&processor(), None).is_none());
+    here.map(|tuning| tuning.run).unwrap_or_default()
+}
 
 /// The processor of this machine.
 #[must_use]

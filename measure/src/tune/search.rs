@@ -1,6 +1,6 @@
 //! The search: one choice at a time is varied around the best form so far.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ pub enum Outcome {
 pub trait Trials {
     /// How long the search has taken.
     fn spent(&self) -> Duration;
-    /// Whether the user ended the search.
-    fn is_ended(&self) -> bool;
+    /// About how long it takes until these can be measured.
+    fn preparing(&self, others: &[Candidate]) -> Duration;
     /// Measures candidates in the same rounds as the best for so long, and gives what each of them comes to.
     ///
     /// # Errors
@@ -89,26 +89,31 @@ const TIME_IS_UP: &str = "not tried: the time was up";
 /// Why a value that won one race is not kept.
 const NO_SECOND: &str = "faster in one race; no time for a second";
 
-/// The most walks over all choices.
-const MOST_PASSES: usize = 2;
-
 /// Searches for the form whose runs take the shortest time. A value is kept where it is faster than the best form in two races: the
-/// intervals of both ratios are below 1. So values that are as fast keep the default.
+/// intervals of both ratios are below 1. So values that are as fast keep the default. All values have a short race first; the time
+/// that is left goes to those that may be faster, and to all around a better form.
 ///
 /// # Errors
 /// When the default form cannot be measured.
 pub fn search(dimensions: &[Dimension], trials: &mut dyn Trials, limit: Duration) -> Result<Found> {
-    let mut search = Search { trials, limit, best: Candidate::default(), tried: Vec::new(), seen: BTreeSet::new() };
-    for _ in 0..MOST_PASSES {
-        let before = search.best.clone();
-        for (at, dimension) in dimensions.iter().enumerate() {
-            search.vary(dimension, dimensions.len() - at)?;
-        }
-        if search.best == before {
-            break;
+    let mut search = Search { trials, limit, best: Candidate::default(), tried: Vec::new(), rows: BTreeMap::new() };
+    for walk in [Walk::All, Walk::Open] {
+        let open: Vec<&Dimension> =
+            dimensions.iter().filter(|dimension| !search.values(dimension, walk).is_empty()).collect();
+        for (at, dimension) in open.iter().enumerate() {
+            search.vary(dimension, walk, open.len() - at)?;
         }
     }
     search.against_default()
+}
+
+/// A walk over all choices.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Walk {
+    /// Each value has a race.
+    All,
+    /// Values have a race that have had none with the best form, or that may be faster than it.
+    Open,
 }
 
 struct Search<'a> {
@@ -116,39 +121,50 @@ struct Search<'a> {
     limit: Duration,
     best: Candidate,
     tried: Vec<Tried>,
-    /// What was raced with which best form.
-    seen: BTreeSet<(Candidate, Candidate)>,
+    /// What was raced with which best form, and where it is in what was tried.
+    rows: BTreeMap<(Candidate, Candidate), usize>,
 }
 
 impl Search<'_> {
-    /// The time of a race where so many follow, and a last one with the default form; `None` where there is none.
-    fn share(&self, races: usize) -> Option<Duration> {
-        let left = self.limit.checked_sub(self.trials.spent())?;
-        // A value that wins is raced twice.
+    /// The time of a race that is prepared in some time, where so many have the same share of what is left; `None` where there is none.
+    fn share(&self, preparing: Duration, races: usize) -> Option<Duration> {
+        let left = self.limit.checked_sub(self.trials.spent() + preparing)?;
+        // A value that wins is raced twice, and with the default form at last.
         let share = left / u32::try_from(races + 2).unwrap_or(u32::MAX);
-        (!share.is_zero() && !self.trials.is_ended()).then_some(share)
+        (!share.is_zero()).then_some(share)
     }
 
-    /// Tries the values of a choice around the best form.
-    fn vary(&mut self, dimension: &Dimension, races: usize) -> Result<()> {
-        let name = dimension.name;
-        let is_new = |value: &&String| {
-            let other = self.best.with(name, value);
-            other != self.best && !self.seen.contains(&(self.best.clone(), other))
+    /// The values of a choice that have a race in a walk.
+    fn values<'d>(&self, dimension: &'d Dimension, walk: Walk) -> Vec<&'d String> {
+        let is_open = |value: &&String| {
+            let other = self.best.with(dimension.name, value);
+            let row = self.rows.get(&(self.best.clone(), other.clone())).and_then(|&row| self.tried.get(row));
+            let may_be_faster = |row: &Tried| row.ratio.is_some_and(|ratio| is_open_below_one(&ratio));
+            other != self.best && row.is_none_or(|row| walk == Walk::Open && may_be_faster(row))
         };
-        let values: Vec<&String> = dimension.values.iter().filter(is_new).collect();
-        let Some(share) = self.share(races).filter(|_| !values.is_empty()) else {
+        dimension.values.iter().filter(is_open).collect()
+    }
+
+    /// Tries the values of a choice around the best form. With it so many choices are left in this walk.
+    fn vary(&mut self, dimension: &Dimension, walk: Walk, left: usize) -> Result<()> {
+        let name = dimension.name;
+        let values = self.values(dimension, walk);
+        let others: Vec<Candidate> = values.iter().map(|value| self.best.with(name, value)).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        // The second walk has as much time.
+        let races = if walk == Walk::All { 2 * left } else { left };
+        let Some(share) = self.share(self.trials.preparing(&others), races) else {
             let untried =
                 |value: &&String| !self.tried.iter().any(|of| of.choice == name && of.value.as_ref() == Some(value));
             let untried: Vec<String> = values.into_iter().filter(untried).cloned().collect();
             self.tried.extend(untried.into_iter().map(|value| said(name, value, None, TIME_IS_UP)));
             return Ok(());
         };
-        let others: Vec<Candidate> = values.iter().map(|value| self.best.with(name, value)).collect();
-        self.seen.extend(others.iter().map(|other| (self.best.clone(), other.clone())));
         let outcomes = self.trials.race(&self.best, &others, share)?;
         let mut won: Vec<(usize, f64)> = Vec::new();
-        let first = self.tried.len();
+        let mut rows = Vec::new();
         for (at, outcome) in outcomes.into_iter().enumerate() {
             let value = values[at].clone();
             let tried = match outcome {
@@ -161,22 +177,29 @@ impl Search<'_> {
                     said(name, value, Some(ratio), verdict(&ratio))
                 }
             };
-            self.tried.push(tried);
+            let row = *self.rows.entry((self.best.clone(), others[at].clone())).or_insert(self.tried.len());
+            rows.push(row);
+            match self.tried.get_mut(row) {
+                // A longer race that did not end says nothing new.
+                Some(known) if tried.ratio.is_some() || known.ratio.is_none() => *known = tried,
+                Some(_) => {}
+                None => self.tried.push(tried),
+            }
         }
         won.sort_by(|one, other| one.1.total_cmp(&other.1));
         for (at, _) in won {
             let refused = if dimension.rounds { self.trials.judge(&others[at]) } else { None };
             match refused {
-                Some(why) => self.tried[first + at].why = why,
-                None => return self.confirm(&others[at], first + at, races),
+                Some(why) => self.tried[rows[at]].why = why,
+                None => return self.confirm(&others[at], rows[at], races),
             }
         }
         Ok(())
     }
 
-    /// Races a candidate that won once a second time, and keeps it if it wins again. `at` is where it is in what was tried.
+    /// Races a candidate that won once a second time, and keeps it if it wins again. `at` is its row in what was tried.
     fn confirm(&mut self, other: &Candidate, at: usize, races: usize) -> Result<()> {
-        let Some(share) = self.share(races) else {
+        let Some(share) = self.share(Duration::ZERO, races) else {
             NO_SECOND.clone_into(&mut self.tried[at].why);
             return Ok(());
         };
@@ -206,7 +229,7 @@ impl Search<'_> {
             return Ok(Found { best: default, ratio: equal, tried: self.tried });
         }
         let least = self.limit / 20;
-        let share = self.share(0).unwrap_or(least).max(least);
+        let share = self.share(Duration::ZERO, 0).unwrap_or(least).max(least);
         let outcome = self.trials.race(&default, std::slice::from_ref(&self.best), share)?.into_iter().next();
         let why = match outcome {
             Some(Outcome::Measured(ratio)) if is_below_one(&ratio) => {
@@ -227,6 +250,11 @@ impl Search<'_> {
 /// Whether it is faster, and the interval of that leaves out 1.
 fn is_below_one(ratio: &Ratio) -> bool {
     ratio.ci95.is_some_and(|[_, high]| high < 1.0)
+}
+
+/// Whether it seems to be faster, and the interval of that has 1 in it.
+fn is_open_below_one(ratio: &Ratio) -> bool {
+    ratio.value < 1.0 && !is_below_one(ratio)
 }
 
 fn verdict(ratio: &Ratio) -> &'static str {
@@ -278,6 +306,10 @@ mod tests {
         lucky: Vec<usize>,
         /// Candidates that lose too much.
         rough: Vec<&'static str>,
+        /// Half of the interval is one half in shorter races.
+        least: Duration,
+        /// How long it takes to prepare a candidate.
+        preparing: Duration,
     }
 
     impl Made {
@@ -289,6 +321,8 @@ mod tests {
                 races: 0,
                 lucky: Vec::new(),
                 rough: Vec::new(),
+                least: Duration::ZERO,
+                preparing: Duration::ZERO,
             }
         }
 
@@ -308,11 +342,12 @@ mod tests {
             self.spent
         }
 
-        fn is_ended(&self) -> bool {
-            false
+        fn preparing(&self, others: &[Candidate]) -> Duration {
+            self.preparing * u32::try_from(others.len()).unwrap()
         }
 
         fn race(&mut self, best: &Candidate, others: &[Candidate], time: Duration) -> Result<Vec<Outcome>> {
+            let noise = if time < self.least { 0.5 } else { self.noise };
             let luck = if self.lucky.contains(&self.races) { 0.9 } else { 1.0 };
             self.spent += time;
             self.races += 1;
@@ -320,7 +355,7 @@ mod tests {
             let outcome = |other: &Candidate| match self.time(other) {
                 Ok(time) => {
                     let value = time / base * luck;
-                    let ci95 = Some([value * (1.0 - self.noise), value * (1.0 + self.noise)]);
+                    let ci95 = Some([value * (1.0 - noise), value * (1.0 + noise)]);
                     Outcome::Measured(Ratio { value, ci95 })
                 }
                 Err(why) => Outcome::Failed(why),
@@ -373,7 +408,32 @@ mod tests {
         let found = search(&all, &mut made, LIMIT).unwrap();
         assert_eq!((found.best.clone(), found.ratio.value), (Candidate::default(), 1.0));
         assert!(found.tried.iter().all(|tried| tried.why == "as fast within the interval"), "{found}");
-        assert_eq!((found.measured(), made.races), (2, 2));
+        // What may be faster has a second race, and is one candidate.
+        assert_eq!((found.measured(), made.races), (2, 3));
+    }
+
+    /// A race that is too short to tell is followed by a longer one.
+    #[test]
+    fn time_that_is_left_goes_to_what_may_be_faster() {
+        let all = dimensions(&[("a", &["1"]), ("b", &["1"]), ("c", &["1"])]);
+        let of = [("a", "1", Ok(1.05)), ("b", "1", Ok(0.9)), ("c", "1", Ok(1.02))];
+        let mut made = Made { least: Duration::from_secs(10), ..Made::of(&of) };
+        let found = search(&all, &mut made, LIMIT).unwrap();
+        assert_eq!(found.best.to_string(), "b=1");
+        // Three short races, three long ones of the one that may be faster.
+        assert_eq!((found.tried.len(), made.races), (3, 6), "{found}");
+        assert!(made.spent <= LIMIT, "{:?}", made.spent);
+    }
+
+    /// A candidate whose form is compiled for longer than what is left would overrun the time.
+    #[test]
+    fn what_cannot_be_prepared_in_time_is_not_tried() {
+        let all = dimensions(&[("a", &["1"]), ("b", &["1", "2"])]);
+        let mut made = Made { preparing: Duration::from_secs(40), ..Made::of(&[("a", "1", Ok(0.9))]) };
+        let found = search(&all, &mut made, LIMIT).unwrap();
+        assert_eq!(found.best.to_string(), "a=1");
+        let why: Vec<&str> = found.tried.iter().map(|tried| tried.why.as_str()).collect();
+        assert_eq!(why, ["faster in two races", TIME_IS_UP, TIME_IS_UP]);
     }
 
     /// What seems faster once is measured again.

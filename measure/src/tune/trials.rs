@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use planish_artifact::backend::Spin;
 use planish_artifact::evaluation::{Evaluation, Figure};
 use planish_artifact::recipe::Recipe;
 use planish_artifact::tuning::RunSettings;
 use planish_check::evaluate::Reference;
 use planish_check::gate::Gate;
 use planish_compiler::compile::Compiled;
+use planish_compiler::request::RequestError;
 
 use super::judge::{Silent, refusal};
 use super::search::{Outcome, Trials};
@@ -22,14 +22,14 @@ use crate::bench::{BenchObserver, BenchOptions, Cell, Contest, Entrant, Measured
 /// The bounds of the time of a cell. A race also loads and compares its candidates.
 const CELL: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(10)];
 
-/// The least time of the runs before the timed ones. Where times do not settle it is ten times as long.
+/// The least time of the runs before the timed ones.
 const WARM_UP: Duration = Duration::from_millis(100);
+
+/// The least number of timed runs of a cell.
+const LEAST_RUNS: usize = 4;
 
 /// A cell ends when half of the interval of its median is below this share of it.
 const INTERVAL: f64 = 0.005;
-
-/// How idle threads wait where a candidate does not say it: as commands do that a person waits for, on a machine with free cores.
-const USUAL: Spin = Spin::Microseconds(100);
 
 pub(super) struct ContestTrials<'a, 'b> {
     model: &'a Model<'b>,
@@ -37,12 +37,16 @@ pub(super) struct ContestTrials<'a, 'b> {
     folder: PathBuf,
     shapes: Vec<(usize, usize)>,
     options: &'a TuneOptions,
+    /// How a candidate runs that does not say it.
+    usual: RunSettings,
     observer: &'a mut dyn BenchObserver,
     started: Instant,
     /// The forms that are compiled, or why they are not, by their recipes.
     forms: BTreeMap<String, Result<Compiled, String>>,
     /// How many were compiled.
     compiled: usize,
+    /// The longest that compiling one took.
+    longest: Duration,
     /// The model in float32, which forms are evaluated with.
     reference: Reference,
     /// The evaluations of forms, by their recipes.
@@ -50,14 +54,14 @@ pub(super) struct ContestTrials<'a, 'b> {
 }
 
 impl<'a, 'b> ContestTrials<'a, 'b> {
-    /// A search that begins now, with the default form.
+    /// A search that begins now, with the default form, and how long compiling that took.
     pub(super) fn new(
         model: &'a Model<'b>,
         former: &'a dyn Former,
         (folder, shapes): (&std::path::Path, &[(usize, usize)]),
-        options: &'a TuneOptions,
+        (options, usual): (&'a TuneOptions, RunSettings),
         observer: &'a mut dyn BenchObserver,
-        default: Compiled,
+        (default, took): (Compiled, Duration),
     ) -> Self {
         let forms = serde_json::to_string(model.recipe).map(|recipe| (recipe, Ok(default))).into_iter().collect();
         let (folder, shapes) = (folder.to_owned(), shapes.to_vec());
@@ -67,10 +71,12 @@ impl<'a, 'b> ContestTrials<'a, 'b> {
             folder,
             shapes,
             options,
+            usual,
             observer,
             started: Instant::now(),
             forms,
             compiled: 1,
+            longest: took,
             reference: Reference::of_several(),
             evaluations: BTreeMap::new(),
         }
@@ -84,21 +90,45 @@ impl<'a, 'b> ContestTrials<'a, 'b> {
             self.observer.step(&format!("compiling {candidate}"));
             let place = self.folder.join(self.compiled.to_string());
             self.compiled += 1;
+            let start = Instant::now();
             let compiled = self.former.compile(&recipe, &place).map_err(|error| format!("{error:#}"));
+            self.longest = self.longest.max(start.elapsed());
             self.forms.insert(key.clone(), compiled);
         }
         let compiled = self.forms.get(&key).context("a form that was compiled")?;
         Ok(compiled.as_ref().map_err(String::clone).map(|compiled| {
             let run = candidate.run();
-            let run = RunSettings { spin: run.spin.or(Some(USUAL)), ..run };
+            let run = RunSettings { threads: run.threads.or(self.usual.threads), spin: run.spin.or(self.usual.spin) };
             Entrant::of_form(candidate.to_string(), compiled.artifact.clone(), self.model.source.path(), run)
         }))
     }
 
-    /// The cosines on the data of a form and of the default one; `None` where no form was evaluated for the choice.
-    pub(super) fn cosines(&self, candidate: &Candidate) -> Option<[f64; 2]> {
-        let cosine = |of: &Candidate| self.evaluations.get(&self.key(of).ok()?)?.figure(Figure::Cosine);
+    /// The cosines on the data of a form and of the default one; `None` where the form rounds as the default one does.
+    pub(super) fn cosines(&mut self, candidate: &Candidate) -> Option<[f64; 2]> {
+        let gate = self.model.gate.filter(|_| candidate.rounds())?;
+        let mut cosine = |of: &Candidate| self.evaluation(gate, of).ok()?.figure(Figure::Cosine);
         Some([cosine(candidate)?, cosine(&Candidate::default())?])
+    }
+
+    /// Refuses a default form that misses the limits that were asked for: what is written then keeps other layers in float than what
+    /// would be measured.
+    ///
+    /// # Errors
+    /// When it misses them, or cannot be evaluated.
+    pub(super) fn check_default(&mut self) -> Result<()> {
+        let Some((gate, limits)) = self.model.gate.and_then(|gate| Some((gate, gate.max_loss()?))) else {
+            return Ok(());
+        };
+        let misses = limits.misses(&self.evaluation(gate, &Candidate::default())?)?;
+        match misses.is_empty() {
+            true => Ok(()),
+            false => Err(RequestError(format!(
+                "--tune: the default form misses --max-loss: {}; compile without --tune first, and tune with --recipe \
+                 plan=ARTIFACT/planish.json, which keeps the same layers in float",
+                misses.join(", ")
+            ))
+            .into()),
+        }
     }
 
     /// What tells forms apart.
@@ -152,6 +182,7 @@ impl<'a, 'b> ContestTrials<'a, 'b> {
             // Half of the time goes to loading, comparing and warming up.
             time: (time / cells / 2).clamp(CELL[0], CELL[1]),
             races: true,
+            iterations: LEAST_RUNS,
             warmup: WARM_UP,
             ..BenchOptions::default()
         };
@@ -174,8 +205,9 @@ impl Trials for ContestTrials<'_, '_> {
         self.started.elapsed()
     }
 
-    fn is_ended(&self) -> bool {
-        self.observer.is_ended()
+    fn preparing(&self, others: &[Candidate]) -> Duration {
+        let is_new = |other: &&Candidate| !self.key(other).is_ok_and(|key| self.forms.contains_key(&key));
+        self.longest * u32::try_from(others.iter().filter(is_new).count()).unwrap_or(u32::MAX)
     }
 
     fn race(&mut self, best: &Candidate, others: &[Candidate], time: Duration) -> Result<Vec<Outcome>> {
@@ -243,7 +275,7 @@ impl BenchObserver for Racing<'_> {
     fn measured(&mut self, _: Measured<'_>) {}
 
     fn is_ended(&self) -> bool {
-        self.observer.is_ended() || Instant::now() >= self.ends
+        Instant::now() >= self.ends
     }
 
     fn warning(&mut self, text: &str) {
