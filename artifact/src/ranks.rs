@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 use planish_passes::shard::{Plan, PlannedCollective};
-use planish_runtimes::{Model, ReferenceRuntime, Session, SessionOptions, Shared};
+use planish_runtimes::{Model, ReferenceRuntime, Session, SessionOptions, Sharded};
 use serde::{Deserialize, Serialize};
 
 use crate::Artifact;
@@ -34,12 +34,12 @@ pub struct TensorParallel {
     /// The number of ranks.
     pub ranks: usize,
     /// Its parts.
-    pub parts: Vec<SharedPart>,
+    pub parts: Vec<ShardedPart>,
 }
 
 /// How a part of a model is cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SharedPart {
+pub struct ShardedPart {
     /// Its name.
     pub name: String,
     /// The bytes of its weights before precision and padding.
@@ -47,20 +47,20 @@ pub struct SharedPart {
     /// The bytes of those that a rank has, of the rank that has most.
     pub rank_weight_bytes: u64,
     /// The inputs and outputs of which each rank has a part.
-    pub shared: Vec<SharedValue>,
+    pub sharded: Vec<ShardedValue>,
     /// What ranks exchange, in order.
     pub collectives: Vec<CollectiveManifest>,
 }
 
 /// An input or output of which each rank has a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SharedValue {
+pub struct ShardedValue {
     /// Its name.
     pub name: String,
     /// The axis that is cut.
     pub axis: usize,
     /// How many neighbouring ranks have each part.
-    pub copies: usize,
+    pub replicas: usize,
 }
 
 /// An exchange of tensors.
@@ -75,20 +75,20 @@ pub struct CollectiveManifest {
     pub bytes: String,
 }
 
-impl SharedPart {
+impl ShardedPart {
     /// That of a plan.
     #[must_use]
     pub fn of(name: &str, plan: &Plan) -> Self {
-        let shared = plan.caches.iter().filter_map(|(name, cut)| {
+        let sharded = plan.caches.iter().filter_map(|(name, cut)| {
             // A cache is one run of heads.
-            let copies = cut.runs.first()?.copies;
-            Some(SharedValue { name: name.clone(), axis: cut.axis, copies })
+            let replicas = cut.runs.first()?.copies;
+            Some(ShardedValue { name: name.clone(), axis: cut.axis, replicas })
         });
         Self {
             name: name.to_owned(),
             weight_bytes: plan.bytes(),
             rank_weight_bytes: plan.rank_bytes(),
-            shared: shared.collect(),
+            sharded: sharded.collect(),
             collectives: plan.collectives.iter().map(CollectiveManifest::of).collect(),
         }
     }
@@ -127,15 +127,15 @@ impl Artifact {
         let of_part = self.manifest.tensor_parallel.iter().flat_map(|cut| &cut.parts).find(|other| other.name == part);
         let of_part =
             of_part.with_context(|| format!("planish.json does not say how {part} is cut; compile the model again"))?;
-        let shared = of_part.shared.iter();
-        let shared: BTreeMap<String, Shared> =
-            shared.map(|value| (value.name.clone(), Shared { axis: value.axis, copies: value.copies })).collect();
+        let sharded = of_part.sharded.iter();
+        let sharded: BTreeMap<String, Sharded> =
+            sharded.map(|value| (value.name.clone(), Sharded { axis: value.axis, replicas: value.replicas })).collect();
         let ranks = self.ranks(part);
         let files = ranks.iter().map(|rank| self.file(rank)).collect::<Result<Vec<_>>>()?;
         let interfaces: Vec<_> = ranks.iter().map(|rank| rank.interface()).collect();
         let format = self.backend.emitter.format();
         let models = files.iter().zip(&interfaces).map(|(file, of)| Model::file(format, file).with(of));
-        Ok(ReferenceRuntime::default().load_ranks(models, shared, options)?)
+        Ok(ReferenceRuntime::default().load_ranks(models, sharded, options)?)
     }
 
     /// Refuses the graph of one rank, which runs with the others only.

@@ -21,7 +21,8 @@ pub enum ShardError {
     #[error(
         "auto found none of the variables that say which shard this is: PLANISH_SHARD (K/N), SLURM_ARRAY_TASK_ID (a Slurm array), \
          JOB_COMPLETION_INDEX (Kubernetes) or AWS_BATCH_JOB_ARRAY_INDEX, both with the number of shards in PLANISH_SHARDS, or RANK with \
-         WORLD_SIZE; set PLANISH_SHARD, or give K/N"
+         WORLD_SIZE (torchrun), those of Open MPI (OMPI_COMM_WORLD_RANK) and of MPICH (PMI_RANK), or SLURM_PROCID; set PLANISH_SHARD, or \
+         give K/N"
     )]
     NotFound,
     /// A variable is missing that another one needs, or has another value than it may.
@@ -58,7 +59,7 @@ impl Shard {
     }
 
     /// What variables say, the first of those that are there: `PLANISH_SHARD`, those of a Slurm array, of an indexed Job of
-    /// Kubernetes, of an array of AWS Batch, and of MPI and torchrun.
+    /// Kubernetes, of an array of AWS Batch, of Open MPI, of MPICH and Intel MPI, of torchrun, and of a step of Slurm.
     fn of_environment(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, ShardError> {
         let number = |name: &'static str| -> Result<Option<usize>, ShardError> {
             let Some(text) = variable(name) else { return Ok(None) };
@@ -79,7 +80,11 @@ impl Shard {
         for (name, of_count) in [
             ("JOB_COMPLETION_INDEX", "PLANISH_SHARDS"),
             ("AWS_BATCH_JOB_ARRAY_INDEX", "PLANISH_SHARDS"),
+            ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+            ("PMI_RANK", "PMI_SIZE"),
             ("RANK", "WORLD_SIZE"),
+            // The tasks of a step of srun, which also the shell of a job has as its only one.
+            ("SLURM_PROCID", "SLURM_NTASKS"),
         ] {
             if let Some(index) = number(name)? {
                 return Self::checked(name, index, needed(of_count, name)?);

@@ -31,6 +31,14 @@ pub enum ShardsError {
         /// The number of the other.
         other: usize,
     },
+    /// Some are missing.
+    #[error("shards are missing: there is shard {present}, and not {missing}")]
+    Missing {
+        /// Those that are here.
+        present: String,
+        /// Those that are not.
+        missing: String,
+    },
     /// A shard is in both.
     #[error("both {what} have shard {both} of {of}")]
     Twice {
@@ -57,6 +65,18 @@ impl Shards {
     #[must_use]
     pub fn missing(&self) -> Vec<usize> {
         (1..=self.of).filter(|shard| !self.present.contains(shard)).collect()
+    }
+
+    /// Checks that none is missing.
+    ///
+    /// # Errors
+    /// Which ones are here, and which ones are not.
+    pub fn check_complete(&self) -> Result<(), ShardsError> {
+        let missing: BTreeSet<usize> = self.missing().into_iter().collect();
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(ShardsError::Missing { present: self.to_string(), missing: listed(&missing) }),
+        }
     }
 
     /// Takes the shards of another document too; `what` says what the documents are, such as `tables`.

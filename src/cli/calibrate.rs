@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use planish_artifact::backend::LOCAL;
+use planish_artifact::files;
 use planish_compiler::calibrate::{
     CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, few,
 };
@@ -151,6 +152,7 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     let (json, output) = (arguments.json, arguments.output.clone());
     let data = arguments.data.iter().chain(&arguments.merge).map(PathBuf::as_path);
     overwrites::check([("-o", output.as_deref())], arguments.model.as_deref(), data)?;
+    output.as_deref().map_or(Ok(()), files::check_writable)?;
     let calibration = match (&arguments.model, &arguments.data) {
         (Some(model), Some(data)) => {
             let model = SourceModel::open_with(model, &arguments.import.options()?)?;

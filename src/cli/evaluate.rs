@@ -1,12 +1,13 @@
 //! `planish evaluate`.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use planish_artifact::Artifact;
 use planish_artifact::evaluation::{Evaluation, Requirements, Unit};
+use planish_artifact::files;
 use planish_artifact::split::Split;
 use planish_check::VerificationFailed;
 use planish_check::evaluate::{
@@ -146,15 +147,17 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         let (source, evaluation) = merged(&arguments.merge)?;
         return report(&arguments, &source, &evaluation);
     };
-    overwrites::check([("-o", arguments.output.as_deref())], [artifact.as_path()], [data.as_path()])?;
     let opened = Artifact::open(artifact)?;
+    let output = output(&arguments, &opened);
+    overwrites::check([("-o", output.as_deref())], [artifact.as_path()], [data.as_path()])?;
+    output.as_deref().map_or(Ok(()), files::check_writable)?;
     let (options, named) = (options(&arguments), arguments.reference.as_slice());
     let console = Console::new(false);
     let context = || format!("cannot evaluate {}", artifact.display());
-    if let Some(shard) = arguments.shard {
+    if let Some((shard, path)) = arguments.shard.zip(output) {
         let made = evaluate_shard(&opened, named, data, (&options, shard), &console).with_context(context)?;
         drop(console);
-        return write(&arguments, &opened, &made);
+        return write(&path, arguments.json, &made);
     }
     let evaluated = evaluate_artifact(&opened, named, data, &options, &console);
     drop(console);
@@ -205,18 +208,25 @@ fn report(arguments: &Arguments, source: &str, evaluation: &Evaluation) -> Resul
     Ok(())
 }
 
+/// The file of a shard; `None` where there is none.
+fn output(arguments: &Arguments, artifact: &Artifact) -> Option<PathBuf> {
+    let shard = arguments.shard?;
+    let usual = || {
+        let folder = artifact.folder.canonicalize().unwrap_or_else(|_| artifact.folder.clone());
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        format!("{name}-evaluation-{}-of-{}.json", shard.index + 1, shard.count).into()
+    };
+    Some(arguments.output.clone().unwrap_or_else(usual))
+}
+
 /// Writes what was seen of a shard.
-fn write(arguments: &Arguments, artifact: &Artifact, made: &EvaluationShard) -> Result<()> {
-    let name = artifact.folder.canonicalize().unwrap_or_else(|_| artifact.folder.clone());
-    let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let of_shard = arguments.shard.map(|shard| format!("-{}-of-{}", shard.index + 1, shard.count)).unwrap_or_default();
-    let path = arguments.output.clone().unwrap_or_else(|| format!("{name}-evaluation{of_shard}.json").into());
-    made.write(&path)?;
-    if arguments.json {
+fn write(path: &Path, json: bool, made: &EvaluationShard) -> Result<()> {
+    made.write(path)?;
+    if json {
         return print_json(&json!({"file": path, "shards": made.shards(), "batches": made.batches()}));
     }
     let word = if made.batches() == 1 { "batch" } else { "batches" };
-    let (path, shards) = (short(&path).display().to_string(), made.shards());
+    let (path, shards) = (short(path).display().to_string(), made.shards());
     print(&format!("{path}: {} {word} of {}, shard {shards}\n", made.batches(), made.data()))
 }
 

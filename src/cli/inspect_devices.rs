@@ -54,7 +54,7 @@ fn memory(plan: &DevicePlan) -> Table {
         plan,
         &[
             ("weights", &|stage| size(Some(stage.weights))),
-            ("of them whole", &|stage| size(stage.shared_weights)),
+            ("of them whole", &|stage| size(stage.replicated_weights)),
             ("cache a token", &|stage| size(Some(stage.cache_per_token))),
             ("activations", &|stage| size(stage.activations)),
             ("exchanged", &|stage| size(stage.exchanged)),

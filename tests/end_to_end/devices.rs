@@ -1,12 +1,11 @@
 //! `inspect --devices`: how a model is divided among accelerators.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::support::{golden, planish, scratch, text};
+use crate::support::{golden, planish, scratch, text, write_sparse};
 
 fn plan(model: &Path, devices: &str, more: &[&str]) -> Value {
     let done = planish([&["inspect", text(model), "--devices", devices, "--json"], more].concat()).exits(0, &[]);
@@ -30,7 +29,7 @@ fn each_device_has_a_stage_of_the_model() {
     assert_eq!(number(&first["sent"]), 8 * number(&first["sent_by_step"]));
     assert!(second.get("sent").is_none_or(Value::is_null) && number(&halves["batch"]) > number(&whole["batch"]));
     assert!(halves["step_ms"].as_f64().unwrap() < halves["prompt_ms"].as_f64().unwrap() * 2.0, "{halves}");
-    assert!(halves.get("refused").is_none() && first["shared_weights"].is_null() && first["exchanged"].is_null());
+    assert!(halves.get("refused").is_none() && first["replicated_weights"].is_null() && first["exchanged"].is_null());
     // Where only the memory is known, there are no times.
     let memory = plan(&model, "2x1GB:pp=2", &[]);
     assert!(memory.get("prompt_ms").is_none() && number(&memory["batch"]) < number(&halves["batch"]), "{memory}");
@@ -53,7 +52,7 @@ fn ranks_share_the_layers() {
         let [all] = whole["stages"].as_array().unwrap().as_slice() else { panic!("{whole}") };
         let [rank] = halves["stages"].as_array().unwrap().as_slice() else { panic!("{halves}") };
         // Both ranks have what is not cut. Tables of 139 tokens and 64 features, of input and output, have a row more.
-        let (weights, shared) = (number(&rank["weights"]), number(&rank["shared_weights"]));
+        let (weights, shared) = (number(&rank["weights"]), number(&rank["replicated_weights"]));
         let (constants, padding) = (2 * (weights - shared) + shared - number(&all["weights"]), 2 * 64 * 4);
         assert!((padding..padding + 256).contains(&constants), "{name}: {constants}: {halves}");
         assert!(shared > 0 && shared < weights / 20, "{halves}");
@@ -76,7 +75,7 @@ fn ranks_share_the_layers() {
     assert_eq!(number(&quarters["stages"][0]["exchanged_by_step"]), 5 * 64 * 4 * 6 / 4 + 3 * 35 * 4, "{quarters}");
     let both = plan(&golden("llama"), "4xH100:tp=2", &[]);
     let stages = both["stages"].as_array().unwrap();
-    let part = |stage: &Value| number(&stage["shared_weights"]) < number(&stage["weights"]) / 10;
+    let part = |stage: &Value| number(&stage["replicated_weights"]) < number(&stage["weights"]) / 10;
     assert!(stages.len() == 2 && stages.iter().all(part) && number(&stages[0]["sent"]) > 0, "{both}");
     let table = planish(["inspect", text(&golden("llama")), "--devices", "4xH100:tp=2"]).exits(0, &[]).stdout;
     assert!(table.contains("4xH100:tp=2,pp=2, 2 stages of 2 ranks") && table.contains("| 2 to 3 |"), "{table}");
@@ -160,22 +159,11 @@ fn a_model_of_1e12_parameters_is_planned_without_its_weights() {
         add("mlp.gate", &[experts, hidden]);
         tensors.push((format!("model.layers.{layer}.mlp.gate.e_score_correction_bias"), vec![experts]));
     }
-    let (mut header, mut end) = (Map::new(), 0);
-    for (name, shape) in tensors {
-        let begin = end;
-        end += 2 * shape.iter().product::<u64>();
-        header.insert(name, json!({"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}));
-    }
-    let header = Value::Object(header).to_string();
-    let mut file = File::create(folder.path().join("model.safetensors")).unwrap();
-    file.write_all(&(header.len() as u64).to_le_bytes()).unwrap();
-    file.write_all(header.as_bytes()).unwrap();
-    file.set_len(8 + header.len() as u64 + end).unwrap();
-    drop(file);
+    let end = write_sparse(folder.path(), tensors);
     let number = |value: &Value| value.as_u64().unwrap();
     let ranks = plan(folder.path(), "32xH200", &["--seq", "8192"]);
     let [rank] = ranks["stages"].as_array().unwrap().as_slice() else { panic!("{ranks}") };
-    let (weights, shared) = (number(&rank["weights"]), number(&rank["shared_weights"]));
+    let (weights, shared) = (number(&rank["weights"]), number(&rank["replicated_weights"]));
     let ratio = (32 * (weights - shared) + shared) as f64 / end as f64;
     assert!((0.99..1.01).contains(&ratio) && shared < weights / 10, "{ratio}: {ranks}");
     assert!(number(&ranks["batch"]) > 0 && rank["step"]["link_ms"].as_f64().unwrap() > 0.0, "{ranks}");

@@ -208,8 +208,8 @@ fn tables_that_do_not_belong_together_are_refused() {
         merge(tables, &to).exits(1, parts);
         assert!(!to.exists());
     };
-    refused(&[a, c], &["shards are missing", "it has shard 1, 3 of 3, and misses 2"]);
-    refused(&[a], &["it has shard 1 of 3, and misses 2, 3"]);
+    refused(&[a, c], &["shards are missing", "there is shard 1, 3 of 3, and not 2"]);
+    refused(&[a], &["there is shard 1 of 3, and not 2, 3"]);
     refused(&[a, b, b, c], &["cannot merge", "shard-2.json", "both tables have shard 2 of 3"]);
     let other = run.path("other.json");
     table_of(&run.model, &run.data, &other, &["--batch", "4", "--shard", "2/4"]).succeeds();
@@ -234,7 +234,7 @@ fn tables_that_do_not_belong_together_are_refused() {
         let half = ["--target", "onnx", "--fp16", "--calibrate", text(table)];
         planish(["compile", text(&run.model), "-o", text(&out)].into_iter().chain(half))
     };
-    compile(a).exits(1, &["shard-1.json does not fit", "it has shard 1 of 3, and misses 2, 3", "--merge"]);
+    compile(a).exits(1, &["shard-1.json does not fit", "there is shard 1 of 3, and not 2, 3", "--merge"]);
     compile(&other).exits(1, &["the table was made for changed, whose model.safetensors differs", "BLAKE3 "]);
     table_of(&run.model, &run.data, &other, &["--measure", "inputs"]).succeeds();
     compile(&other).exits(1, &["it was made with `--measure inputs`", "planish calibrate --measure ranges"]);

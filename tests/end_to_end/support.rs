@@ -314,3 +314,20 @@ pub(crate) fn write_tokenizer(folder: &Path, tokens: i64) {
     });
     fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
 }
+
+/// Writes model.safetensors with these tensors of bfloat16, of which only the headers take space: the numbers are zeros that no block of
+/// the disk has. Returns the number of their bytes.
+pub(crate) fn write_sparse(folder: &Path, tensors: Vec<(String, Vec<u64>)>) -> u64 {
+    let (mut header, mut end) = (serde_json::Map::new(), 0);
+    for (name, shape) in tensors {
+        let begin = end;
+        end += 2 * shape.iter().product::<u64>();
+        header.insert(name, json!({"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}));
+    }
+    let header = Value::Object(header).to_string();
+    let start = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
+    let path = folder.join("model.safetensors");
+    fs::write(&path, &start).unwrap();
+    fs::File::options().write(true).open(path).unwrap().set_len(start.len() as u64 + end).unwrap();
+    end
+}

@@ -8,7 +8,7 @@ use planish_onnx::proto::ModelProto;
 use prost::Message;
 use serde_json::{Value, json};
 
-use crate::support::{Draft, Stored, golden, planish, planish_compile, scratch, text};
+use crate::support::{Draft, Stored, golden, planish, planish_compile, scratch, text, write_sparse};
 
 fn compile(model: &Path, out: &Path, ranks: usize, more: &[&str]) -> crate::support::Done {
     let ranks = ranks.to_string();
@@ -127,6 +127,56 @@ fn linked_weights_are_not_copied() {
     let slices = graph(1).node.iter().filter(|node| node.op_type == "Slice").count();
     assert!(slices >= 4, "{slices}");
     assert!(graph(0).node.iter().any(|node| node.op_type == "DistCollective" && node.domain.is_empty()));
+}
+
+/// A checkpoint of the size of Llama 3 70B, of which only the headers are there: 141 GB in a file without blocks.
+#[test]
+fn a_model_of_70e9_parameters_is_linked_in_8_ranks() {
+    let folder = scratch();
+    let (layers, hidden, inner, heads, kv_heads, vocabulary) = (80, 8192, 28672, 64, 8, 128_256);
+    let model = folder.path().join("llama-70b");
+    fs::create_dir(&model).unwrap();
+    let config = json!({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": inner,
+        "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "vocab_size": vocabulary,
+        "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500_000.0, "hidden_act": "silu",
+        "tie_word_embeddings": false, "dtype": "bfloat16",
+    });
+    fs::write(model.join("config.json"), config.to_string()).unwrap();
+    let mut tensors: Vec<(String, Vec<u64>)> = vec![
+        ("lm_head.weight".to_owned(), vec![vocabulary, hidden]),
+        ("model.embed_tokens.weight".to_owned(), vec![vocabulary, hidden]),
+        ("model.norm.weight".to_owned(), vec![hidden]),
+    ];
+    let keys = hidden / heads * kv_heads;
+    for layer in 0..layers {
+        for (name, shape) in [
+            ("input_layernorm", vec![hidden]),
+            ("post_attention_layernorm", vec![hidden]),
+            ("self_attn.q_proj", vec![hidden, hidden]),
+            ("self_attn.k_proj", vec![keys, hidden]),
+            ("self_attn.v_proj", vec![keys, hidden]),
+            ("self_attn.o_proj", vec![hidden, hidden]),
+            ("mlp.gate_proj", vec![inner, hidden]),
+            ("mlp.up_proj", vec![inner, hidden]),
+            ("mlp.down_proj", vec![hidden, inner]),
+        ] {
+            tensors.push((format!("model.layers.{layer}.{name}.weight"), shape));
+        }
+    }
+    let bytes = write_sparse(&model, tensors);
+    assert!(bytes > 141_000_000_000, "{bytes}");
+    let out = folder.path().join("out");
+    compile(&model, &out, 8, &["--bf16", "--weights", "link"]).exits(0, &[]);
+    let files = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+    let (linked, own): (Vec<fs::Metadata>, Vec<fs::Metadata>) = files.partition(|file| file.nlink() == 2);
+    assert_eq!(linked.len(), 1);
+    let written: u64 = own.iter().map(fs::Metadata::len).sum();
+    assert!(linked[0].len() > bytes && written < 20_000_000, "{written}");
+    let part = &manifest(&out)["tensor_parallel"]["parts"][0];
+    let [whole, rank] = ["weight_bytes", "rank_weight_bytes"].map(|name| part[name].as_u64().unwrap());
+    // Norms are whole on each rank.
+    assert!(8 * rank - whole < whole / 1000, "{part}");
 }
 
 #[test]

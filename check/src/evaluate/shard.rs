@@ -41,6 +41,8 @@ pub struct EvaluationShard {
     shards: Shards,
     basis: Basis,
     batches: Vec<Numbered>,
+    /// The BLAKE3 digest of the text of all this where the digest itself is empty.
+    blake3: String,
 }
 
 /// The options that decide what was run.
@@ -116,6 +118,7 @@ impl EvaluationShard {
             shards: shard.into(),
             basis,
             batches: batches.into_iter().map(|(number, seen)| Numbered { number, seen }).collect(),
+            blake3: String::new(),
         })
     }
 
@@ -136,6 +139,8 @@ impl EvaluationShard {
             bail!("{}: it is of format {format}, schema {schema}, and this planish reads schema {SCHEMA}", wrong());
         }
         let read: Self = serde_json::from_str(&text).with_context(wrong)?;
+        let sealed = read.sealed()?;
+        ensure!(read.blake3 == sealed.blake3, "{} is damaged: its digest is not that of its contents", path.display());
         read.check().with_context(wrong)?;
         Ok(read)
     }
@@ -152,12 +157,22 @@ impl EvaluationShard {
         self.batches.iter().try_for_each(|batch| batch.seen.check())
     }
 
+    /// The same with its digest.
+    fn sealed(&self) -> Result<Self> {
+        let open = Self { blake3: String::new(), ..self.clone() };
+        let digest = blake3::hash(serde_json::to_string(&open)?.as_bytes());
+        Ok(Self { blake3: digest.to_hex().to_string(), ..open })
+    }
+
     /// Writes it.
     ///
     /// # Errors
-    /// When that is impossible.
+    /// When that is impossible, and where outputs are not finite, which JSON cannot say.
     pub fn write(&self, path: &Path) -> Result<()> {
-        files::write(path, (serde_json::to_string(self)? + "\n").as_bytes())
+        let text = serde_json::to_string(&self.sealed()?)? + "\n";
+        serde_json::from_str::<Self>(&text)
+            .context("outputs are not finite, which a shard cannot have; evaluate the whole data in one process")?;
+        files::write(path, text.as_bytes())
     }
 
     /// Which shards it has.
@@ -226,15 +241,8 @@ impl EvaluationShard {
     /// # Errors
     /// When shards are missing, or batches of those that are there.
     pub fn evaluation(mut self) -> Result<Evaluation> {
-        let missing = self.shards.missing();
-        if !missing.is_empty() {
-            let missing: Vec<String> = missing.iter().map(usize::to_string).collect();
-            bail!(
-                "shards are missing: there is shard {}, and not {}; `planish evaluate --shard K/{}` writes them",
-                self.shards,
-                missing.join(", "),
-                self.shards.of
-            );
+        if let Err(missing) = self.shards.check_complete() {
+            bail!("{missing}; `planish evaluate --shard K/{}` writes them", self.shards.of);
         }
         self.batches.sort_by_key(|batch| batch.number);
         let gap = self.batches.iter().enumerate().find(|(at, batch)| *at != batch.number);

@@ -1,7 +1,7 @@
 //! Models that are cut for ranks: each part becomes a graph for each rank.
 
 use anyhow::{Result, bail};
-use planish_artifact::ranks::{RankManifest, SharedPart, TensorParallel};
+use planish_artifact::ranks::{RankManifest, ShardedPart, TensorParallel};
 use planish_ir::{Graph, Op};
 use planish_models::Loaded;
 use planish_passes::shard;
@@ -62,6 +62,6 @@ pub(super) fn described(source: &Loaded, lowered: &[LoweredPart]) -> Option<Tens
     let plans: Vec<_> =
         lowered.iter().filter(first).filter_map(|part| Some((part.of, &part.rank.as_ref()?.plan))).collect();
     let (_, plan) = plans.first()?;
-    let parts = plans.iter().map(|(of, plan)| SharedPart::of(source.parts[*of].name, plan));
+    let parts = plans.iter().map(|(of, plan)| ShardedPart::of(source.parts[*of].name, plan));
     Some(TensorParallel { ranks: plan.ranks, parts: parts.collect() })
 }

@@ -69,7 +69,7 @@ impl Environment {
         let kernel = text("/proc/sys/kernel/osrelease");
         Self {
             cpu: Cpu {
-                model: field(&cpuinfo, "model name").unwrap_or_default().to_owned(),
+                model: model(&cpuinfo),
                 flags: FLAGS
                     .iter()
                     .filter(|flag| has.split(' ').any(|h| h == **flag))
@@ -84,6 +84,13 @@ impl Environment {
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         }
     }
+}
+
+/// The name of the processor, or where there is none, as on ARM, the numbers of who made it and which one it is.
+fn model(cpuinfo: &str) -> String {
+    let number = |name: &str| Some(format!("{} {}", name.trim_start_matches("CPU "), field(cpuinfo, name)?));
+    let numbers = || ["CPU implementer", "CPU part", "CPU variant"].into_iter().filter_map(number);
+    field(cpuinfo, "model name").map_or_else(|| numbers().collect::<Vec<_>>().join(", "), str::to_owned)
 }
 
 /// The value of the first `name : value` line.

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow, bail, ensure};
+use planish_artifact::backend::RuntimeSettings;
 use planish_artifact::evaluation::Requirements;
-use planish_data::{Shard, Shards, described};
+use planish_data::{DataOptions, Shard, Shards, Split, described};
 use serde::{Deserialize, Serialize};
 
 use super::diff::differences;
@@ -81,9 +82,26 @@ impl GridShard {
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
+        let names: Vec<&str> = contest.runtimes.iter().map(|of| of(&contest.settings).name()).collect();
+        of.insert("runtime".to_owned(), if names.is_empty() { "each target's".to_owned() } else { names.join(",") });
+        let RuntimeSettings { openvino_precision, polling_us, engines, .. } = &contest.settings;
+        let number = |of: Option<String>| of.unwrap_or_else(|| "usual".to_owned());
+        of.insert("openvino-precision".to_owned(), number(openvino_precision.map(|of| of.to_string())));
+        of.insert("polling".to_owned(), number(polling_us.map(|of| of.to_string())));
+        of.insert("cuda-graph".to_owned(), engines.cuda_graph.to_string());
+        let references: Vec<String> = contest.references.iter().map(|of| of.display().to_string()).collect();
+        of.insert("reference".to_owned(), references.join(", "));
         if let Some((path, how)) = &contest.data {
-            let digest = described(path)?.blake3.unwrap_or_default();
-            of.insert("data".to_owned(), format!("BLAKE3 {digest}, {how:?}"));
+            let DataOptions { field, label, samples, split, .. } = how;
+            let name = |of: &Option<String>| of.clone().unwrap_or_else(|| "usual".to_owned());
+            let all = [
+                ("data", format!("BLAKE3 {}", described(path)?.blake3.unwrap_or_default())),
+                ("field", name(field)),
+                ("label", name(label)),
+                ("samples", samples.to_string()),
+                ("held-out", (*split == Split::HeldOut).to_string()),
+            ];
+            of.extend(all.map(|(name, value)| (name.to_owned(), value)));
         }
         if let Some(limits) = &contest.limits {
             of.insert(LIMITS.to_owned(), limits.to_string());
@@ -130,10 +148,9 @@ impl GridShard {
             };
             bail!("the shards are of different contestants: {} and {}", named(self), named(other));
         }
-        let names: Vec<&String> = self.options.keys().chain(other.options.keys()).collect();
-        if let Some(name) = names.into_iter().find(|name| self.options.get(*name) != other.options.get(*name)) {
-            let [own, its] = [self, other].map(|of| of.options.get(name).map_or("nothing", String::as_str));
-            bail!("the shards were measured with different options: {name} is {own} and {its}");
+        if self.options != other.options {
+            let differ = planish_data::differences(&self.options, &other.options)?;
+            bail!("the shards were measured with different options: {differ}");
         }
         Ok(())
     }
@@ -169,6 +186,11 @@ impl Document {
                 );
             };
             own.shards.check().map_err(|problem| anyhow!("{name}: {problem}"))?;
+            let open = document.cells.iter().filter(|cell| cell.status == Status::Unfinished).count();
+            if open > 0 {
+                let (cells, shards) = (document.cells.len(), &own.shards);
+                bail!("{name}: {open} of {cells} cells of shard {shards} are not measured; run it again");
+            }
             match &mut grid {
                 None => grid = Some(own.clone()),
                 Some(grid) => {
@@ -180,11 +202,7 @@ impl Document {
             }
         }
         let Some(grid) = grid else { bail!("there is no file") };
-        let missing = grid.shards.missing();
-        if !missing.is_empty() {
-            let missing: Vec<String> = missing.iter().map(usize::to_string).collect();
-            bail!("shards are missing: there is shard {}, and not {}", grid.shards, missing.join(", "));
-        }
+        grid.shards.check_complete()?;
         Ok(joined(documents.into_iter().map(|(_, document)| document).collect(), &grid, args))
     }
 

@@ -97,9 +97,35 @@ pub struct Shape {
 /// Options that a plan cannot have: the sweep gives them.
 const OWN: [&str; 5] = ["-o", "--output", "--json", "--threads", "--verify"];
 
-/// Options that a plan cannot have because they name files, whose digests no job would have, or several contestants, whose figures
-/// would have one name.
-const UNKNOWN: [&str; 7] = ["--adapter", "--calibrate", "--compare", "--data", "--evaluate", "--inputs", "--reference"];
+/// Options that a plan cannot have: they name files, whose digests no job would have or which all jobs would write; several contestants,
+/// whose figures would have one name; a part of the data; or a search, which finds one thing or another.
+const UNKNOWN: [&str; 14] = [
+    "--adapter",
+    "--calibrate",
+    "--compare",
+    "--csv",
+    "--data",
+    "--evaluate",
+    "--html",
+    "--inputs",
+    "--merge",
+    "--reference",
+    "--shard",
+    "--tune",
+    "--tune-time",
+    "--variants",
+];
+
+/// Keys of options whose values name files, and those of a search and of a part.
+const UNKNOWN_KEYS: [(&str, &str); 7] = [
+    ("--recipe", "plan"),
+    ("--runtime-option", "openvino-lib"),
+    ("--runtime-option", "ort-lib"),
+    ("--runtime-option", "trt-lib"),
+    ("--set", "calibrate"),
+    ("--set", "shard"),
+    ("--set", "tune"),
+];
 
 /// The values of an option among words: of `NAME VALUE` and of `NAME=VALUE`.
 fn values<'a>(words: &'a [String], name: &str) -> impl Iterator<Item = &'a str> {
@@ -174,6 +200,19 @@ impl Plan {
             ));
         }
         let words = self.forms.iter().map(|of| &of.options).chain(self.data.iter().map(|of| &of.options));
+        let has_key = |words: &Vec<String>| {
+            let mut keys = UNKNOWN_KEYS.iter();
+            keys.find(|(option, key)| {
+                values(words, option)
+                    .flat_map(|value| value.split(','))
+                    .any(|pair| pair.split_once('=').is_some_and(|(own, _)| own == *key))
+            })
+        };
+        if let Some((option, key)) = words.clone().chain([&self.bench]).find_map(has_key) {
+            return wrong(format!(
+                "`{option} {key}=` is no option of a plan: what it names has no digest, or no row of its own"
+            ));
+        }
         let file = |words| values(words, "--recipe").find(|value| !value.contains('='));
         if let Some(file) = words.chain([&self.bench]).find_map(|words| file(words)) {
             return wrong(format!(

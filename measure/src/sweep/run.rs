@@ -248,8 +248,14 @@ fn again(error: anyhow::Error) -> TryAgain {
     TryAgain(format!("{error:#}"))
 }
 
-/// What the end of a command says: a signal, a runtime that is not available here, and errors of the system that pass are
-/// reasons to try again.
+/// The signals of a program that did something wrong, which it would do again: SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV.
+const CRASHES: [i32; 6] = [4, 5, 6, 7, 8, 11];
+
+/// The exit code of a Rust program that panicked.
+const PANICKED: u8 = 101;
+
+/// What the end of a command says: a signal from outside, a runtime that is not available here, and errors of the system that pass
+/// are reasons to try again. A crash is not.
 fn outcome(output: &Output) -> (Status, Option<u8>, Option<String>) {
     let code = output.status.code().and_then(|code| u8::try_from(code).ok());
     let text = String::from_utf8_lossy(&output.stderr);
@@ -257,6 +263,8 @@ fn outcome(output: &Output) -> (Status, Option<u8>, Option<String>) {
     let status = match code {
         Some(0) => return (Status::Done, code, None),
         Some(1..=3) if !passes => Status::Failed,
+        Some(PANICKED) => Status::Failed,
+        None if output.status.signal().is_some_and(|signal| CRASHES.contains(&signal)) => Status::Failed,
         _ => Status::Retry,
     };
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
@@ -287,6 +295,8 @@ mod tests {
         assert_eq!((status, code), (Status::Failed, Some(1)));
         assert_eq!(error.unwrap(), "error: the model is bad\n  of such a kind");
         assert_eq!(ended(3 << 8, "").0, Status::Failed);
+        // A panic, and SIGSEGV.
+        assert_eq!([ended(101 << 8, "").0, ended(11, "").0], [Status::Failed; 2]);
         assert_eq!(ended(4 << 8, "error: no runtime").0, Status::Retry);
         assert_eq!(ended(143 << 8, "").0, Status::Retry);
         assert_eq!(ended(1 << 8, "error: cannot write x: No space left on device (os error 28)").0, Status::Retry);

@@ -64,6 +64,16 @@ pub enum ShardError {
         /// Where it came from.
         origin: Origin,
     },
+    /// The bytes of a weight cannot be divided without reading it.
+    #[error("the weight `{name}` ({origin}) cannot be divided into parts for {ranks} ranks as it is stored")]
+    Whole {
+        /// Its name.
+        name: String,
+        /// Where it came from.
+        origin: Origin,
+        /// The number of ranks.
+        ranks: usize,
+    },
     /// A graph has nothing that ranks could share.
     #[error("the graph `{graph}` has no linear layers or attention that {ranks} ranks can share")]
     Nothing {

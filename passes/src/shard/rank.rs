@@ -193,11 +193,9 @@ impl Rank<'_> {
             several => Weight::concat(several, cut.axis),
         });
         let (name, origin) = (self.from.value(value).name.clone(), self.from.value(value).origin.clone());
-        let blocks = ShardError::Blocks { name, origin, ranks: self.ranks };
-        let sliced =
-            sliced.ok_or(()).map_err(|()| ShardError::Nothing { graph: self.from.name.clone(), ranks: self.ranks })?;
+        let Some(sliced) = sliced else { return Err(ShardError::Whole { name, origin, ranks: self.ranks }) };
         let loses_codes = weight.as_dequantized().is_some() && sliced.as_dequantized().is_none();
-        if loses_codes { Err(blocks) } else { Ok(sliced) }
+        if loses_codes { Err(ShardError::Blocks { name, origin, ranks: self.ranks }) } else { Ok(sliced) }
     }
 
     /// The part of a whole value that the rank has.

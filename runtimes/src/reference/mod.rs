@@ -17,7 +17,7 @@ use crate::{
     Session, SessionOptions, Unavailable,
 };
 
-pub use ranks::Shared;
+pub use ranks::Sharded;
 pub use reader::OnnxReader;
 
 const NAME: &str = "reference";

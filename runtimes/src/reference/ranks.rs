@@ -11,18 +11,18 @@ use crate::{Model, Port, RuntimeError, RuntimeValue, Session, SessionOptions};
 
 /// How ranks share a tensor: each has a part of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shared {
+pub struct Sharded {
     /// The axis.
     pub axis: usize,
     /// How many neighbouring ranks have each part: 1 unless there are fewer parts than ranks.
-    pub copies: usize,
+    pub replicas: usize,
 }
 
 /// Names and tensors.
 type Named = Vec<(String, Tensor)>;
 
 impl ReferenceRuntime {
-    /// Loads the graphs of ranks, in order, as one session. It takes and gives whole tensors: of those that are `shared` each
+    /// Loads the graphs of ranks, in order, as one session. It takes and gives whole tensors: of those that are `sharded` each
     /// rank gets its part, and gives it.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl ReferenceRuntime {
     pub fn load_ranks<'a>(
         &self,
         models: impl Iterator<Item = Model<'a>>,
-        shared: BTreeMap<String, Shared>,
+        sharded: BTreeMap<String, Sharded>,
         options: SessionOptions,
     ) -> Result<Box<dyn Session>, RuntimeError> {
         let ranks = models.map(|model| self.session(model, options)).collect::<Result<Vec<_>, _>>()?;
@@ -41,23 +41,23 @@ impl ReferenceRuntime {
             reason: reason.to_owned(),
         };
         let Some(first) = ranks.first() else { return Err(failed("there is no rank")) };
-        if shared.values().any(|shared| shared.copies == 0 || !ranks.len().is_multiple_of(shared.copies)) {
-            return Err(failed("the copies of a part do not divide the number of ranks"));
+        if sharded.values().any(|sharded| sharded.replicas == 0 || !ranks.len().is_multiple_of(sharded.replicas)) {
+            return Err(failed("the replicas of a part do not divide the number of ranks"));
         }
         let whole = |ports: &[Port]| -> Option<Vec<Port>> {
             let port = |port: &Port| {
-                let Some(shared) = shared.get(&port.name) else { return Some(port.clone()) };
-                let parts = i64::try_from(ranks.len() / shared.copies).ok()?;
-                let size = port.ty.shape.get(shared.axis)?.checked_mul(&Dim::constant(parts))?;
+                let Some(sharded) = sharded.get(&port.name) else { return Some(port.clone()) };
+                let parts = i64::try_from(ranks.len() / sharded.replicas).ok()?;
+                let size = port.ty.shape.get(sharded.axis)?.checked_mul(&Dim::constant(parts))?;
                 let mut port = port.clone();
-                port.ty.shape = port.ty.shape.with_dim(shared.axis, size);
+                port.ty.shape = port.ty.shape.with_dim(sharded.axis, size);
                 Some(port)
             };
             ports.iter().map(port).collect()
         };
         let ports = whole(&first.inputs).zip(whole(&first.outputs));
         let (inputs, outputs) = ports.ok_or_else(|| failed("a tensor that ranks share does not have the axis"))?;
-        Ok(Box::new(RankSession { inputs, outputs, ranks, shared, bound: None }))
+        Ok(Box::new(RankSession { inputs, outputs, ranks, sharded, bound: None }))
     }
 }
 
@@ -65,7 +65,7 @@ struct RankSession {
     inputs: Vec<Port>,
     outputs: Vec<Port>,
     ranks: Vec<ReferenceSession>,
-    shared: BTreeMap<String, Shared>,
+    sharded: BTreeMap<String, Sharded>,
     /// What `run_bound` runs on, in the order of the inputs.
     bound: Option<Vec<Tensor>>,
 }
@@ -74,8 +74,8 @@ impl RankSession {
     fn evaluate(&self, inputs: &[(&str, Tensor)]) -> Result<Named, RuntimeError> {
         let failed = |reason: String| self.failed("run", reason);
         let own = |rank: usize| -> Result<Vec<(&str, Tensor)>, RuntimeError> {
-            let part = |(name, tensor): &(&'_ str, Tensor)| match self.shared.get(*name) {
-                Some(shared) => shared.part(tensor, rank, self.ranks.len()),
+            let part = |(name, tensor): &(&'_ str, Tensor)| match self.sharded.get(*name) {
+                Some(sharded) => sharded.part(tensor, rank, self.ranks.len()),
                 None => Some(tensor.clone()),
             };
             let given = inputs.iter().map(|input| Some((input.0, part(input)?)));
@@ -98,9 +98,9 @@ impl RankSession {
         let (Some(first), true) = (parts.first(), parts.len() == self.ranks.len()) else {
             return Err(format!("a rank has no output `{name}`"));
         };
-        let whole = match self.shared.get(name) {
-            Some(shared) => {
-                shared.joined(&parts).ok_or_else(|| format!("the parts of `{name}` do not fit together"))?
+        let whole = match self.sharded.get(name) {
+            Some(sharded) => {
+                sharded.joined(&parts).ok_or_else(|| format!("the parts of `{name}` do not fit together"))?
             }
             None if parts.iter().any(|part| part.to_bytes() != first.to_bytes()) => {
                 return Err(format!("ranks give different `{name}`, which all have whole"));
@@ -115,10 +115,10 @@ impl RankSession {
     }
 }
 
-impl Shared {
+impl Sharded {
     /// The part of a rank.
     fn part(self, tensor: &Tensor, rank: usize, ranks: usize) -> Option<Tensor> {
-        let parts = ranks / self.copies;
+        let parts = ranks / self.replicas;
         let mut shape = tensor.shape().to_vec();
         let size = shape.get_mut(self.axis).filter(|size| size.is_multiple_of(parts))?;
         *size /= parts;
@@ -126,13 +126,13 @@ impl Shared {
         if run == 0 {
             return Tensor::from_bytes(tensor.dtype(), shape, &[]);
         }
-        let own = bytes.chunks(run).skip(rank / self.copies).step_by(parts);
+        let own = bytes.chunks(run).skip(rank / self.replicas).step_by(parts);
         Tensor::from_bytes(tensor.dtype(), shape, &own.flatten().copied().collect::<Vec<u8>>())
     }
 
     /// The parts of all ranks put together.
     fn joined(self, ranks: &[&Tensor]) -> Option<Tensor> {
-        let parts: Vec<&Tensor> = ranks.iter().copied().step_by(self.copies).collect();
+        let parts: Vec<&Tensor> = ranks.iter().copied().step_by(self.replicas).collect();
         let first = parts.first().filter(|first| parts.iter().all(|part| part.shape() == first.shape()))?;
         let mut shape = first.shape().to_vec();
         let run = self.run(&shape) * first.dtype().size();

@@ -1,7 +1,7 @@
 //! Tables of shards, and the table of all data that they make.
 
 use anyhow::{Result, bail};
-use planish_data::differences;
+use planish_data::{Shards, differences};
 use serde_json::json;
 
 use super::Calibration;
@@ -12,13 +12,8 @@ impl Calibration {
     /// # Errors
     /// When shards are missing.
     pub fn check_complete(&self) -> Result<()> {
-        match &self.shards {
-            None => Ok(()),
-            Some(shards) => bail!(
-                "it has shard {shards}, and misses {}; `planish calibrate --merge` makes one table of all shards",
-                shards.missing().iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
-            ),
-        }
+        let Some(Err(missing)) = self.shards.as_ref().map(Shards::check_complete) else { return Ok(()) };
+        bail!("{missing}; `planish calibrate --merge` makes one table of all shards")
     }
 
     /// The table of the data of both. When no shard is missing, it is bit for bit the table of one run over all data.

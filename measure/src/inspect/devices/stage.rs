@@ -28,7 +28,7 @@ pub struct PlannedStage {
     /// The bytes of its weights, as they are stored.
     pub weights: u64,
     /// Those of them that each rank has whole; absent where a stage has one rank.
-    pub shared_weights: Option<u64>,
+    pub replicated_weights: Option<u64>,
     /// The bytes of its caches for each token of a row.
     pub cache_per_token: u64,
     /// The bytes of the results of nodes of its graph for a prompt of one row; absent where a size is not known.
@@ -102,7 +102,7 @@ impl Run<'_> {
     }
 
     fn planned(&self, part: &Part<'_>, next: Option<&Graph>, weights: (u64, Option<u64>)) -> PlannedStage {
-        let (graph, (weights, shared_weights)) = (part.graph, weights);
+        let (graph, (weights, replicated_weights)) = (part.graph, weights);
         let one = |sequence| Sizes { batch: 1, sequence, side: Some(IMAGE_SIDE) };
         let has_past = graph.interface.symbols.values().any(|role| *role == SymbolRole::Past);
         let past = if has_past { self.sequence } else { 0 };
@@ -129,7 +129,7 @@ impl Run<'_> {
         PlannedStage {
             layers: layers.first().cloned().zip(layers.last().cloned()).map(Into::into),
             weights,
-            shared_weights,
+            replicated_weights,
             cache_per_token,
             activations,
             exchanged,
