@@ -256,7 +256,7 @@ fn tuning(
     // Contestants have the same polling.
     let spin = arguments.runtimes.spin.unwrap_or(Spin::Microseconds(0));
     let run = RunSettings { threads: arguments.threads, spin: Some(spin) };
-    Ok(Some(TuneOptions { shapes, time, settings: settings.clone(), run }))
+    Ok(Some(TuneOptions { shapes, time, settings: settings.clone(), others: Vec::new(), run }))
 }
 
 /// The options from the arguments alone. Without --seq they have no sequence lengths.

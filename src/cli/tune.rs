@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
-use planish_artifact::backend::{Backend, RuntimeSettings};
+use planish_artifact::backend::{BACKENDS, Backend, Device, RuntimeSettings};
 use planish_artifact::recipe::Recipe;
 use planish_artifact::tuning::RunSettings;
 use planish_check::gate::Gate;
@@ -106,6 +106,7 @@ impl TuneArguments {
             shapes: shapes.iter().map(|(rows, tokens)| (*rows, Some(*tokens))).collect(),
             time: self.tune_time.unwrap_or(USUAL),
             settings: request.settings.clone(),
+            others: others(request),
             run,
         };
         let model = Model {
@@ -125,6 +126,15 @@ impl TuneArguments {
         }
         Ok(Some(tuned))
     }
+}
+
+/// The other targets for the processor, for which the graph could be compiled as well.
+fn others(request: &Request) -> Vec<&'static Backend> {
+    let is_other = |other: &&&'static Backend| {
+        let are_for = [request.backend, other].map(|of| of.device == Some(Device::Cpu));
+        are_for == [true; 2] && other.target.name != request.backend.target.name
+    };
+    BACKENDS.iter().filter(is_other).copied().collect()
 }
 
 /// Compiles candidates as the request has it, but for the recipe.

@@ -26,7 +26,7 @@ pub use prepare::{Prepared, followed, least_opset, prepare};
 pub use whole::Silent;
 
 /// What a user asks for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Request {
     /// The model: a checkpoint, an ONNX graph or an artifact.
     pub model: PathBuf,

@@ -95,17 +95,19 @@ pub fn prepare(request: &Request, observer: &dyn RequestObserver) -> Result<Prep
 }
 
 impl Prepared {
-    /// How the model is compiled by another recipe for the same target, on the same data.
+    /// How the model is compiled by another recipe, on the same data. Its target may be another one.
     ///
     /// # Errors
     /// When the recipe does not fit the rest of the request.
     pub fn with_recipe(&self, request: &Request, recipe: &Recipe) -> Result<CompileOptions> {
+        let request = &Request { backend: backend(recipe)?, ..request.clone() };
         let run = request.calibrate_options();
         let data = request.calibrate.as_deref().map(|path| CalibrationData { path, run: &run });
         let resolved = resolved(request, recipe, data)?;
         let cache = request.cache(recipe)?;
         let opset = opset(request, recipe, cache, &self.source);
         let options = CompileOptions {
+            backend: request.backend,
             passes: Options { fusion: request.fusion, cache, ..Options::new(request.backend.target, opset) },
             recipe: Some(recipe.clone()),
             ..self.options.clone()

@@ -23,6 +23,8 @@ pub struct Subject<'a> {
     pub cores: usize,
     /// The product that runs the target.
     pub runtime: &'a str,
+    /// The other targets whose runtimes are here.
+    pub others: &'a [&'static Target],
     /// What the user or the command says of how it runs.
     pub run: RunSettings,
     /// The share of the operations of attention without a cache, from 0 to 1, at the shape where it is the largest; absent where the
@@ -57,10 +59,14 @@ pub const CHOICES: &[Choice] = &[
     Choice { name: "keep", rounds: true, values: bits_of_head },
     Choice { name: "threads", rounds: false, values: threads },
     Choice { name: "spin", rounds: false, values: spin },
+    Choice { name: TARGET, rounds: false, values: targets },
 ];
 
 /// The product whose idle threads poll as long as the command says.
 const ONNX_RUNTIME: &str = "onnxruntime";
+
+/// The choice that is the user's: what runs the artifact.
+pub(super) const TARGET: &str = "target";
 
 /// The choices that are settings of the runtime.
 const RUN: [&str; 2] = ["threads", "spin"];
@@ -205,6 +211,14 @@ fn spin(of: &Subject<'_>) -> Result<Vec<String>, String> {
         _ if of.runtime != ONNX_RUNTIME => Err(format!("{} decides how its threads wait", of.runtime)),
         ..=1 => Err("one thread waits for no other".to_owned()),
         _ => Ok(vec!["0".to_owned(), "true".to_owned()]),
+    }
+}
+
+fn targets(of: &Subject<'_>) -> Result<Vec<String>, String> {
+    match of.others {
+        _ if of.recipe.has(TARGET) => Err("the recipe says it".to_owned()),
+        [] => Err("no runtime of another target is here".to_owned()),
+        others => Ok(others.iter().map(|target| target.name.to_owned()).collect()),
     }
 }
 

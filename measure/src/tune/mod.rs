@@ -23,9 +23,11 @@ use planish_data::inputs::{Sizes, graph_bindings};
 use planish_ir::Op;
 use planish_ir::cost::costs;
 use planish_models::Loaded;
+use planish_passes::Target;
 
 use crate::bench::{BenchObserver, Environment};
 use cache::TuningCache;
+use choices::TARGET;
 pub use choices::{CHOICES, Candidate, Choice, Subject};
 pub use search::{Dimension, Found, Outcome, Trials, Tried, search};
 use trials::ContestTrials;
@@ -48,6 +50,8 @@ pub struct TuneOptions {
     pub time: Duration,
     /// How runtimes are found.
     pub settings: RuntimeSettings,
+    /// Other targets whose default forms are measured too, where their runtimes are here.
+    pub others: Vec<&'static Backend>,
     /// What is no choice of the search, because the user or the command says it.
     pub run: RunSettings,
 }
@@ -118,12 +122,15 @@ pub fn tune(
         let recipe = candidate(&tuning).recipe(model.recipe)?;
         return Ok(Tuned { tuning, recipe, found: None });
     }
+    let is_here = |other: &&&'static Backend| other.runtime(&options.settings).check().is_ok();
+    let others: Vec<&'static Target> = options.others.iter().filter(is_here).map(|other| other.target).collect();
     let subject = Subject {
         recipe: model.recipe,
         manifest,
         target: model.backend.target,
         cores,
         runtime: place.product,
+        others: &others,
         run: options.run,
         attention: attention_share(&default.source, &shapes),
         fusion: model.fusion,
@@ -135,7 +142,7 @@ pub fn tune(
             _ => Ok(values),
         });
         match values {
-            Ok(values) => dimensions.push(Dimension { name, values, rounds: *rounds }),
+            Ok(values) => dimensions.push(Dimension { name, values, rounds: *rounds, is_told: *name == TARGET }),
             Err(why) => {
                 let why = format!("left out: {why}");
                 left_out.push(Tried { choice: name, value: None, ratio: None, kept: false, why });
