@@ -227,7 +227,12 @@ impl Arguments {
         let field = self.data.field.as_deref().filter(|_| has_data);
         let options = EvaluateOptions { threads, settings: settings.clone(), ..EvaluateOptions::default() };
         let Form { variant, recipe, calibrate, asked } = form;
-        let gate = asked.gate(&recipe, calibrate.as_deref(), field, options, &Judging)?;
+        // No data judges ranks.
+        let is_unjudged = self.tensor_parallel.is_some() && calibrate.is_none() && field.is_none();
+        let gate = match is_unjudged {
+            true => None,
+            false => asked.gate(&recipe, calibrate.as_deref(), field, options, &Judging)?,
+        };
         let request = Request {
             variant,
             ..request(self, recipe, calibrate, engine, settings, gate.as_ref(), stop_after.is_none())?

@@ -112,6 +112,8 @@ fn what_does_not_belong_together_is_refused() {
     refuse(&[a, &wrong], &["different grids: 1 x 4, 1 x 8, 2 x 4, 2 x 8 and 1 x 4, 1 x 16, "]);
     grid.bench("wrong.json", &["--set", "shard=2/2", "--set", "seed=7"]).exits(0, &[]);
     refuse(&[a, &wrong], &["different options: seed is 0 and 7"]);
+    grid.bench("wrong.json", &["--set", "shard=2/2", "--runtime", "reference"]).exits(0, &[]);
+    refuse(&[a, &wrong], &["runtime is that of each target and reference"]);
     let mut damaged = read(b);
     damaged["shard"]["shards"]["present"] = json!([7]);
     fs::write(&wrong, damaged.to_string()).unwrap();

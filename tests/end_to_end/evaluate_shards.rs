@@ -174,6 +174,8 @@ fn what_does_not_belong_together_is_refused() {
     let mut damaged = |change: &dyn Fn(&mut Value), parts: &[&str]| {
         let before = read.clone();
         change(&mut read);
+        read.as_object_mut().unwrap().remove("blake3");
+        read["blake3"] = blake3::hash(read.to_string().as_bytes()).to_hex().to_string().into();
         fs::write(&wrong, read.to_string()).unwrap();
         merged([a, &wrong, c], &[]).exits(1, parts);
         read = before;
@@ -192,6 +194,13 @@ fn what_does_not_belong_together_is_refused() {
         &|of| drop(of["batches"].as_array_mut().unwrap().remove(0)),
         &["the shards have no batch 2: shard 2 is damaged"],
     );
+    // One digit of a figure.
+    let text = fs::read_to_string(b).unwrap();
+    let digit =
+        text.find("\"cosines\":").unwrap() + text[text.find("\"cosines\":").unwrap()..].find(char::is_numeric).unwrap();
+    let other = if text.as_bytes()[digit] == b'1' { "2" } else { "1" };
+    fs::write(&wrong, [&text[..digit], other, &text[digit + 1..]].concat()).unwrap();
+    refuse(&[a, &wrong], &["wrong.json is damaged: its digest is not that of its contents"]);
     fs::write(&wrong, "no").unwrap();
     refuse(&[&wrong], &["wrong.json is not a shard of an evaluation", "evaluate --shard K/N"]);
     refuse(&[&path("none.json")], &["none.json"]);

@@ -29,6 +29,8 @@ fn a_search_is_recorded_repeated_and_taken_again() {
         let of = tried.iter().find(|tried| tried["choice"] == choice).unwrap_or_else(|| panic!("{choice}"));
         assert!(of["why"].as_str().is_some_and(|why| !why.is_empty()), "{of}");
     }
+    let of_target = tried.iter().find(|tried| tried["choice"] == "target").unwrap();
+    assert_eq!((&of_target["kept"], of_target["why"].is_string()), (&json!(false), true), "{of_target}");
     let left_out = |choice: &str| tried.iter().find(|tried| tried["choice"] == choice).unwrap()["why"].clone();
     assert_eq!(left_out("cache"), "left out: there is no cache");
     let manifest = read(&out.join("planish.json"));
@@ -70,8 +72,25 @@ fn a_search_is_recorded_repeated_and_taken_again() {
     planish([&["compile", text(&golden("bert")), "-o", text(&by_recipe)], &members[..]].concat()).exits(0, &[]);
     let graph = |folder: &Path| fs::read(folder.join("model.onnx")).unwrap();
     assert!(graph(&other) == graph(&by_recipe) && graph(&other) != graph(&again));
+    // `bench` takes its threads too, unless it is told others.
+    let threads = |more: &[&str]| {
+        let bench = ["bench", text(&other), "--seq", "4", "--set", "time=0.1", "--json"];
+        let done = planish([&bench, more].concat()).exits(0, &[]);
+        serde_json::from_str::<Value>(&done.stdout).unwrap()["cells"][0]["options"]["threads"].clone()
+    };
+    assert_eq!((threads(&[]), threads(&["--threads", "2"])), (json!(1), json!(2)));
     let done = tuned("bert", &again, &caches, &["--tune=1x4,2x4", "--tune-time=9s"]).exits(0, &["| choice"]);
     assert!(!done.stderr.contains("tuned before"), "{}", done.stderr);
+}
+
+#[test]
+fn threads_that_the_command_says_are_no_choice() {
+    let folder = scratch();
+    let (out, caches) = (folder.path().join("out"), folder.path().join("caches"));
+    let done = tuned("bert", &out, &caches, &["--tune=1x4", "--tune-time=1s", "--threads=1", "--json"]).exits(0, &[]);
+    let printed: Value = serde_json::from_str(&done.stdout).unwrap();
+    let threads = printed["tried"].as_array().unwrap().iter().find(|tried| tried["choice"] == "threads").unwrap();
+    assert_eq!(threads["why"], "left out: the command says it");
 }
 
 /// Forms that round other numbers are tried where data is held out, and are left out by name where none is.

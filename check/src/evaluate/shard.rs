@@ -1,5 +1,6 @@
 //! A shard of an evaluation as a file: what it belongs to, and what was seen of each of its batches.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,6 +13,7 @@ use planish_data::{Shard, Shards, differences};
 use planish_files::Kind;
 use planish_models::Task;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::report::Basis;
 use super::seen::Seen;
@@ -41,7 +43,7 @@ pub struct EvaluationShard {
     shards: Shards,
     basis: Basis,
     batches: Vec<Numbered>,
-    /// The BLAKE3 digest of the text of all this where the digest itself is empty.
+    /// The BLAKE3 digest of the JSON of all else in one line, with the members of objects in the order of their names.
     blake3: String,
 }
 
@@ -139,8 +141,7 @@ impl EvaluationShard {
             bail!("{}: it is of format {format}, schema {schema}, and this planish reads schema {SCHEMA}", wrong());
         }
         let read: Self = serde_json::from_str(&text).with_context(wrong)?;
-        let sealed = read.sealed()?;
-        ensure!(read.blake3 == sealed.blake3, "{} is damaged: its digest is not that of its contents", path.display());
+        ensure!(read.blake3 == sealed(&text)?, "{} is damaged: its digest is not that of its contents", path.display());
         read.check().with_context(wrong)?;
         Ok(read)
     }
@@ -157,19 +158,13 @@ impl EvaluationShard {
         self.batches.iter().try_for_each(|batch| batch.seen.check())
     }
 
-    /// The same with its digest.
-    fn sealed(&self) -> Result<Self> {
-        let open = Self { blake3: String::new(), ..self.clone() };
-        let digest = blake3::hash(serde_json::to_string(&open)?.as_bytes());
-        Ok(Self { blake3: digest.to_hex().to_string(), ..open })
-    }
-
     /// Writes it.
     ///
     /// # Errors
     /// When that is impossible, and where outputs are not finite, which JSON cannot say.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string(&self.sealed()?)? + "\n";
+        let blake3 = sealed(&serde_json::to_string(self)?)?;
+        let text = serde_json::to_string(&Self { blake3, ..self.clone() })? + "\n";
         serde_json::from_str::<Self>(&text)
             .context("outputs are not finite, which a shard cannot have; evaluate the whole data in one process")?;
         files::write(path, text.as_bytes())
@@ -253,6 +248,13 @@ impl EvaluationShard {
         self.batches.into_iter().for_each(|batch| all.fold(batch.seen));
         Ok(self.basis.report(&all))
     }
+}
+
+/// The digest of a shard as JSON, with its own or without.
+fn sealed(text: &str) -> Result<String> {
+    let mut value: BTreeMap<String, Value> = serde_json::from_str(text)?;
+    value.remove("blake3");
+    Ok(blake3::hash(serde_json::to_string(&value)?.as_bytes()).to_hex().to_string())
 }
 
 impl Reading {

@@ -44,8 +44,8 @@ pub(super) fn check(parts: &[LoweredPart]) -> Result<()> {
         if pair[0].of == pair[1].of && a != b {
             let differ = a.iter().zip(&b).position(|(a, b)| a != b).unwrap_or(a.len().min(b.len()));
             bail!(
-                "{} and {} exchange different tensors ({} and {}): half precision keeps other weights in float32 on one of \
-                 them; name these with --keep PATTERN=fp32",
+                "{} and {} exchange different tensors ({} and {}). Half precision may keep other weights in float32 on one of \
+                 them: then name these with --keep PATTERN=fp32",
                 pair[0].name,
                 pair[1].name,
                 a.get(differ).map_or("none", String::as_str),

@@ -83,7 +83,10 @@ impl GridShard {
         .map(|(name, value)| (name.to_owned(), value))
         .into();
         let names: Vec<&str> = contest.runtimes.iter().map(|of| of(&contest.settings).name()).collect();
-        of.insert("runtime".to_owned(), if names.is_empty() { "each target's".to_owned() } else { names.join(",") });
+        of.insert(
+            "runtime".to_owned(),
+            if names.is_empty() { "that of each target".to_owned() } else { names.join(",") },
+        );
         let RuntimeSettings { openvino_precision, polling_us, engines, .. } = &contest.settings;
         let number = |of: Option<String>| of.unwrap_or_else(|| "usual".to_owned());
         of.insert("openvino-precision".to_owned(), number(openvino_precision.map(|of| of.to_string())));

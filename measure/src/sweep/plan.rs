@@ -265,6 +265,15 @@ mod tests {
                 &SMALL.replace("\"f32\"", "\"f32\", \"options\": [\"--calibrate=x\"]"),
                 "`--calibrate=x` is no option of a plan",
             ),
+            (
+                &SMALL.replace("\"f32\"", "\"f32\", \"options\": [\"--recipe\", \"logits=last,plan=x.json\"]"),
+                "`--recipe plan=` is no option of a plan",
+            ),
+            (
+                &SMALL.replace("\"f32\"", "\"f32\", \"options\": [\"--tune-time=9s\"]"),
+                "`--tune-time=9s` is no option of a plan",
+            ),
+            (&SMALL.replace("}]}", "}], \"bench\": [\"--set=shard=1/2\"]}"), "`--set shard=` is no option of a plan"),
             (&SMALL.replace("}]}", "}], \"bench\": [\"--runtime\", \"ort,reference\"]}"), "names several runtimes"),
             (&SMALL.replace("}]}", "}], \"bench\": [\"--compare\", \"x\"]}"), "`--compare` is no option of a plan"),
             (
