@@ -2,12 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use planish_artifact::files::digest;
+use planish_artifact::files::{digest, write_cached};
 use planish_compiler::source::SourceModel;
+use planish_files::Kind;
+use planish_runtimes::cache_folder;
+use serde::{Deserialize, Serialize};
 
 use super::{Input, TryAgain};
 
@@ -23,11 +28,80 @@ pub struct InputChanged {
     now: String,
 }
 
-/// Digests that were computed once.
+/// Digests that were computed once: in this process, and of large files on this machine.
 #[derive(Debug, Default)]
-pub(super) struct Digests(Mutex<BTreeMap<PathBuf, String>>);
+pub(super) struct Digests {
+    known: Mutex<BTreeMap<PathBuf, String>>,
+    /// Where those of large files are kept.
+    folder: Option<PathBuf>,
+}
+
+/// The least size of a file whose digest is kept: 1 MiB.
+const LARGE: u64 = 1 << 20;
+
+/// A file that was written less long ago may be written again without another time of change.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// What changes when a file is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct State {
+    inode: u64,
+    bytes: u64,
+    /// Seconds and nanoseconds since 1970 of the last write.
+    written: (i64, i64),
+    /// The same of the last change of the file or what the filesystem says of it.
+    changed: (i64, i64),
+}
+
+impl State {
+    fn of(path: &Path) -> Result<Self> {
+        let of = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let (written, changed) = ((of.mtime(), of.mtime_nsec()), (of.ctime(), of.ctime_nsec()));
+        Ok(Self { inode: of.ino(), bytes: of.len(), written, changed })
+    }
+
+    fn is_settled(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let changed = Duration::from_secs(u64::try_from(self.changed.0).unwrap_or(u64::MAX));
+        now.checked_sub(changed).is_some_and(|since| since > SETTLED)
+    }
+}
+
+/// A digest that is kept, and the file that it is of.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    state: State,
+    blake3: String,
+}
 
 impl Digests {
+    /// Those that are kept in the user's folder of caches.
+    pub(super) fn of_user() -> Self {
+        Self { folder: cache_folder::of_user().map(|folder| folder.join("digests")), ..Self::default() }
+    }
+
+    /// The digest of one file. That of a large file is kept until the file changes.
+    fn file(&self, path: &Path) -> Result<String> {
+        let Some(folder) = &self.folder else { return digest(path) };
+        let state = State::of(path)?;
+        if state.bytes < LARGE {
+            return digest(path);
+        }
+        let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let place = folder.join(format!("{}.json", blake3::hash(whole.as_os_str().as_encoded_bytes()).to_hex()));
+        let kept = planish_files::read_text(&place, &Kind::SWEEP).ok();
+        let kept: Option<Kept> = kept.and_then(|text| serde_json::from_str(&text).ok());
+        if let Some(Kept { blake3, .. }) = kept.filter(|kept| kept.state == state) {
+            return Ok(blake3);
+        }
+        let blake3 = digest(path)?;
+        if state.is_settled() && State::of(path)? == state && fs::create_dir_all(folder).is_ok() {
+            // A digest that cannot be kept is computed again.
+            let _ = write_cached(&place, &serde_json::to_vec(&Kept { state, blake3: blake3.clone() })?);
+        }
+        Ok(blake3)
+    }
+
     /// The BLAKE3 digest of a model, of data or of a file: of a file its own; of a folder, and of a model in several files, that of
     /// the names and digests of its files.
     pub(super) fn of(&self, path: &Path, is_model: bool) -> Result<String> {
@@ -40,21 +114,21 @@ impl Digests {
             (false, false) => vec![(String::new(), path.to_owned())],
         };
         let digest = match files.as_slice() {
-            [(name, file)] if name.is_empty() => digest(file)?,
+            [(name, file)] if name.is_empty() => self.file(file)?,
             _ => {
                 let mut hasher = blake3::Hasher::new();
                 for (name, file) in &files {
-                    hasher.update(format!("{name}\n{}\n", digest(file)?).as_bytes());
+                    hasher.update(format!("{name}\n{}\n", self.file(file)?).as_bytes());
                 }
                 hasher.finalize().to_hex().to_string()
             }
         };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), digest.clone());
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), digest.clone());
         Ok(digest)
     }
 
     fn known(&self, path: &Path) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
     }
 
     /// Checks that an input, by its name, is what it was.
@@ -120,6 +194,29 @@ mod tests {
         assert_ne!(second, first);
         fs::rename(place.path().join("inner/pool"), place.path().join("inner/pools")).unwrap();
         assert_ne!(now(), second);
+    }
+
+    #[test]
+    fn digests_of_large_files_are_kept_until_they_change() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, folder) = (place.path().join("model"), place.path().join("digests"));
+        let digests = || Digests { folder: Some(folder.clone()), ..Digests::default() };
+        let kept = || fs::read_dir(&folder).map_or(0, Iterator::count);
+        fs::write(&file, vec![1; 2 << 20]).unwrap();
+        let first = digests().of(&file, false).unwrap();
+        // It was written just now.
+        assert_eq!((kept(), &first), (0, &digest(&file).unwrap()));
+        std::thread::sleep(SETTLED + Duration::from_secs(1));
+        assert_eq!((digests().of(&file, false).unwrap(), kept()), (first.clone(), 1));
+        let only = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+        let text = fs::read_to_string(&only).unwrap();
+        fs::write(&only, text.replace(&first, "kept")).unwrap();
+        assert_eq!(digests().of(&file, false).unwrap(), "kept");
+        fs::write(&file, vec![2; 2 << 20]).unwrap();
+        assert_eq!(digests().of(&file, false).unwrap(), digest(&file).unwrap());
+        // A small file costs nothing.
+        fs::write(&file, "1").unwrap();
+        assert_eq!(digests().of(&file, false).unwrap(), digest(&file).unwrap());
     }
 
     #[test]

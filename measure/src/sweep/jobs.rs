@@ -162,7 +162,7 @@ impl Jobs {
     }
 
     fn planned(plan: &Plan, digest: String, folder: &Path) -> Result<Self> {
-        let grid = Grid { plan, folder, digests: Digests::default() };
+        let grid = Grid { plan, folder, digests: Digests::of_user() };
         let mut jobs = Vec::new();
         for model in &plan.models {
             for form in &plan.forms {

@@ -89,7 +89,7 @@ impl<'a> Runner<'a> {
             output: output.to_owned(),
             with_failed,
             observer,
-            digests: Digests::default(),
+            digests: Digests::of_user(),
             counts: Mutex::default(),
             errors: Mutex::default(),
             host,
