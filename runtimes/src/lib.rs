@@ -42,7 +42,7 @@ pub use api::{
     SessionOptions, Unavailable, check_inputs,
 };
 pub use profile::{NodeRun, ProfiledSession, Profiler, RunProfile};
-pub use reference::{OnnxReader, ReferenceRuntime, Shared};
+pub use reference::{OnnxReader, ReferenceRuntime, Sharded};
 pub use value::{BestScores, RuntimeValue};
 
 /// The files or folders of shared libraries that the user named, if any.

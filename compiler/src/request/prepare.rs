@@ -100,7 +100,7 @@ impl Prepared {
     /// # Errors
     /// When the recipe does not fit the rest of the request.
     pub fn with_recipe(&self, request: &Request, recipe: &Recipe) -> Result<CompileOptions> {
-        let request = &Request { backend: backend(recipe)?, ..request.clone() };
+        let request = &Request { backend: super::backend(recipe)?, ..request.clone() };
         let run = request.calibrate_options();
         let data = request.calibrate.as_deref().map(|path| CalibrationData { path, run: &run });
         let resolved = resolved(request, recipe, data)?;

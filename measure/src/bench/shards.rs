@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use anyhow::{Result, anyhow, bail, ensure};
 use planish_artifact::backend::RuntimeSettings;
 use planish_artifact::evaluation::Requirements;
-use planish_data::{DataOptions, Shard, Shards, Split, described};
+use planish_artifact::split::Split;
+use planish_data::{DataOptions, Shard, Shards, described};
 use serde::{Deserialize, Serialize};
 
 use super::diff::differences;

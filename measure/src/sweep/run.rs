@@ -5,6 +5,7 @@
 //! started it keeps the job taken to its end.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -279,7 +280,6 @@ fn outcome(output: &Output) -> (Status, Option<u8>, Option<String>) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
 
     use super::*;
