@@ -1,6 +1,5 @@
 //! A shard of an evaluation as a file: what it belongs to, and what was seen of each of its batches.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,7 +12,6 @@ use planish_data::{Shard, Shards, differences};
 use planish_files::Kind;
 use planish_models::Task;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::report::Basis;
 use super::seen::Seen;
@@ -43,7 +41,7 @@ pub struct EvaluationShard {
     shards: Shards,
     basis: Basis,
     batches: Vec<Numbered>,
-    /// The BLAKE3 digest of the JSON of all else in one line, with the members of objects in the order of their names.
+    /// The BLAKE3 digest of the file as it is with this text empty.
     blake3: String,
 }
 
@@ -141,7 +139,12 @@ impl EvaluationShard {
             bail!("{}: it is of format {format}, schema {schema}, and this planish reads schema {SCHEMA}", wrong());
         }
         let read: Self = serde_json::from_str(&text).with_context(wrong)?;
-        ensure!(read.blake3 == sealed(&text)?, "{} is damaged: its digest is not that of its contents", path.display());
+        let open = text.replacen(&member(&read.blake3), &member(""), 1);
+        ensure!(
+            read.blake3 == digest_of(&open),
+            "{} is damaged: its digest is not that of its contents",
+            path.display()
+        );
         read.check().with_context(wrong)?;
         Ok(read)
     }
@@ -163,8 +166,8 @@ impl EvaluationShard {
     /// # Errors
     /// When that is impossible, and where outputs are not finite, which JSON cannot say.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let blake3 = sealed(&serde_json::to_string(self)?)?;
-        let text = serde_json::to_string(&Self { blake3, ..self.clone() })? + "\n";
+        let open = serde_json::to_string(&Self { blake3: String::new(), ..self.clone() })? + "\n";
+        let text = open.replacen(&member(""), &member(&digest_of(&open)), 1);
         serde_json::from_str::<Self>(&text)
             .context("outputs are not finite, which a shard cannot have; evaluate the whole data in one process")?;
         files::write(path, text.as_bytes())
@@ -250,11 +253,14 @@ impl EvaluationShard {
     }
 }
 
-/// The digest of a shard as JSON, with its own or without.
-fn sealed(text: &str) -> Result<String> {
-    let mut value: BTreeMap<String, Value> = serde_json::from_str(text)?;
-    value.remove("blake3");
-    Ok(blake3::hash(serde_json::to_string(&value)?.as_bytes()).to_hex().to_string())
+/// The digest of a file whose own digest is empty.
+fn digest_of(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex().to_string()
+}
+
+/// The member with a digest.
+fn member(blake3: &str) -> String {
+    format!("\"blake3\":\"{blake3}\"")
 }
 
 impl Reading {

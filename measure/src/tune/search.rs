@@ -128,11 +128,10 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The time of a race that is prepared in some time, where so many have the same share of what is left; `None` where there is none.
+    /// The time of one of so many races that share what is left, where some of it is for preparing; `None` where there is none.
     fn share(&self, preparing: Duration, races: usize) -> Option<Duration> {
         let left = self.limit.checked_sub(self.trials.spent() + preparing)?;
-        // A value that wins is raced twice, and with the default form at last.
-        let share = left / u32::try_from(races + 2).unwrap_or(u32::MAX);
+        let share = left / u32::try_from(races).unwrap_or(u32::MAX).max(1);
         (!share.is_zero()).then_some(share)
     }
 
@@ -161,9 +160,9 @@ impl Search<'_> {
         if others.is_empty() {
             return Ok(());
         }
-        // The second walk has as much time.
+        // The second walk has as much time. A value that wins is raced twice, and with the default form at last.
         let races = if walk == Walk::All { 2 * left } else { left };
-        let Some(share) = self.share(self.trials.preparing(&others), races) else {
+        let Some(share) = self.share(self.trials.preparing(&others), races + 2) else {
             let untried =
                 |value: &&String| !self.tried.iter().any(|of| of.choice == name && of.value.as_ref() == Some(value));
             let untried: Vec<String> = values.into_iter().filter(untried).cloned().collect();
@@ -202,7 +201,7 @@ impl Search<'_> {
         }
         won.sort_by(|one, other| one.1.total_cmp(&other.1));
         for (at, _) in won {
-            let refused = match (dimension.rounds, self.share(Duration::ZERO, 0)) {
+            let refused = match (dimension.rounds, self.share(Duration::ZERO, 1)) {
                 (false, _) => None,
                 (true, None) => Some(NO_SECOND.to_owned()),
                 (true, Some(_)) => self.trials.judge(&others[at]),
@@ -217,7 +216,7 @@ impl Search<'_> {
 
     /// Races a candidate that won once a second time, and keeps it if it wins again. `at` is its row in what was tried.
     fn confirm(&mut self, other: &Candidate, at: usize, races: usize) -> Result<()> {
-        let Some(share) = self.share(Duration::ZERO, races) else {
+        let Some(share) = self.share(Duration::ZERO, races + 1) else {
             NO_SECOND.clone_into(&mut self.tried[at].why);
             return Ok(());
         };
@@ -247,7 +246,7 @@ impl Search<'_> {
             return Ok(Found { best: default, ratio: equal, tried: self.tried });
         }
         let least = self.limit / 20;
-        let share = self.share(Duration::ZERO, 0).unwrap_or(least).max(least);
+        let share = self.share(Duration::ZERO, 1).unwrap_or(least).max(least);
         let outcome = self.trials.race(&default, std::slice::from_ref(&self.best), share)?.into_iter().next();
         let why = match outcome {
             Some(Outcome::Measured(ratio)) if is_below_one(&ratio) => {
