@@ -89,19 +89,18 @@ impl GridShard {
             if names.is_empty() { "that of each target".to_owned() } else { names.join(",") },
         );
         let RuntimeSettings { openvino_precision, polling_us, engines, .. } = &contest.settings;
-        let number = |of: Option<String>| of.unwrap_or_else(|| "usual".to_owned());
-        of.insert("openvino-precision".to_owned(), number(openvino_precision.map(|of| of.to_string())));
-        of.insert("polling".to_owned(), number(polling_us.map(|of| of.to_string())));
+        let or_usual = |of: Option<String>| of.unwrap_or_else(|| "usual".to_owned());
+        of.insert("openvino-precision".to_owned(), or_usual(openvino_precision.map(|of| of.to_string())));
+        of.insert("polling".to_owned(), or_usual(polling_us.map(|of| of.to_string())));
         of.insert("cuda-graph".to_owned(), engines.cuda_graph.to_string());
         let references: Vec<String> = contest.references.iter().map(|of| of.display().to_string()).collect();
         of.insert("reference".to_owned(), references.join(", "));
         if let Some((path, how)) = &contest.data {
             let DataOptions { field, label, samples, split, .. } = how;
-            let name = |of: &Option<String>| of.clone().unwrap_or_else(|| "usual".to_owned());
             let all = [
                 ("data", format!("BLAKE3 {}", described(path)?.blake3.unwrap_or_default())),
-                ("field", name(field)),
-                ("label", name(label)),
+                ("field", or_usual(field.clone())),
+                ("label", or_usual(label.clone())),
                 ("samples", samples.to_string()),
                 ("held-out", (*split == Split::HeldOut).to_string()),
             ];
