@@ -239,11 +239,12 @@ impl Arguments {
         };
         let prepared = prepare(&request, &Preparing)?;
         let run = RunSettings { threads: self.threads, spin: self.runtime.spin };
-        let tuned = self.tuning.tuned(&prepared, &request, gate.as_ref(), run)?;
-        let options = match &tuned {
-            Some(tuned) => prepared.with_recipe(&request, &tuned.recipe)?,
+        let chosen = self.tuning.chosen(&prepared, &request, gate.as_ref(), run, self.json)?;
+        let options = match &chosen {
+            Some(chosen) => chosen.options(&prepared, &request)?,
             None => prepared.options.clone(),
         };
+        let tuned = chosen.map(|chosen| chosen.tuned);
         let recipe = tuned.as_ref().map_or(&request.recipe, |tuned| &tuned.recipe);
         let backend = request.backend;
         let Prepared { source, folders, .. } = prepared;

@@ -6,10 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use planish_artifact::Artifact;
 use planish_artifact::backend::{BACKENDS, Backend, Device, RuntimeSettings};
+use planish_artifact::draft::Draft;
 use planish_artifact::recipe::Recipe;
 use planish_artifact::tuning::RunSettings;
 use planish_check::gate::Gate;
 use planish_compiler::compile::{CompileOptions, Compiled, compile};
+use planish_compiler::quantize::Quantizations;
 use planish_compiler::request::{Prepared, Request};
 use planish_measure::tune::{Former, Model, TuneOptions, Tuned, processor, tune};
 use planish_onnx::Placement;
@@ -17,6 +19,7 @@ use planish_passes::Target;
 
 use super::Usage;
 use super::bench_console::{Console, Preparing};
+use super::gate::{Judging, refuse};
 use super::terminal::{say, warn};
 
 /// The search for the fastest form.
@@ -94,13 +97,14 @@ impl TuneArguments {
     }
 
     /// Searches for the fastest form of what was requested, if that is asked for. `run` is what the user says of how it runs.
-    pub(super) fn tuned(
+    pub(super) fn chosen(
         &self,
         prepared: &Prepared,
         request: &Request,
         gate: Option<&Gate>,
         run: RunSettings,
-    ) -> Result<Option<Tuned>> {
+        json: bool,
+    ) -> Result<Option<Chosen>> {
         let Some(Shapes(shapes)) = &self.tune else { return Ok(None) };
         let options = TuneOptions {
             shapes: shapes.iter().map(|(rows, tokens)| (*rows, Some(*tokens))).collect(),
@@ -109,14 +113,18 @@ impl TuneArguments {
             others: others(request),
             run,
         };
+        let mut former = Forms { prepared, request, kept: None, preparing: Preparing::new() };
+        if let Some(gate) = gate.filter(|gate| gate.max_loss().is_some()) {
+            former.kept = former.within(gate, json)?;
+        }
         let model = Model {
             source: &prepared.source,
             backend: request.backend,
             recipe: &request.recipe,
             fusion: request.fusion,
             gate,
+            is_kept: former.kept.is_some(),
         };
-        let former = Forms { prepared, request, preparing: Preparing::new() };
         let mut console = Console::new();
         let tuned = tune(&model, &former, &options, &mut console)?;
         console.bar.finish_and_clear();
@@ -124,7 +132,26 @@ impl TuneArguments {
             Some(found) => say(&format!("{found}\n")),
             None => say(&format!("tuned before, and taken from the folder of caches: {}\n", tuned.tuning)),
         }
-        Ok(Some(tuned))
+        Ok(Some(Chosen { tuned, kept: former.kept }))
+    }
+}
+
+/// The form that a search chose.
+pub(super) struct Chosen {
+    /// What the search came to.
+    pub(super) tuned: Tuned,
+    /// How all forms are quantized, where `--max-loss` gave more precision to a part of them.
+    kept: Option<Quantizations>,
+}
+
+impl Chosen {
+    /// How the model is compiled into that form.
+    pub(super) fn options(&self, prepared: &Prepared, request: &Request) -> Result<CompileOptions> {
+        let options = prepared.with_recipe(request, &self.tuned.recipe)?;
+        Ok(match &self.kept {
+            Some(kept) => options.with_quantizations(kept.clone()),
+            None => options,
+        })
     }
 }
 
@@ -141,18 +168,45 @@ fn others(request: &Request) -> Vec<&'static Backend> {
 struct Forms<'a> {
     prepared: &'a Prepared,
     request: &'a Request,
+    /// How all of them are quantized, where `--max-loss` gave more precision to a part of them.
+    kept: Option<Quantizations>,
     preparing: Preparing,
 }
 
-impl Former for Forms<'_> {
-    fn compile(&self, recipe: &Recipe, folder: &Path) -> Result<Compiled> {
+impl Forms<'_> {
+    fn options(&self, recipe: &Recipe) -> Result<CompileOptions> {
         let options = self.prepared.with_recipe(self.request, recipe)?;
         if options.passes.opset != self.prepared.options.passes.opset && self.request.opset.is_some() {
             bail!("it needs opset {}, and --opset says another", options.passes.opset);
         }
         // Weights that the artifact links may be on another filesystem than temporary files.
         let options = CompileOptions { placement: Placement::Copy, card: false, ..options };
-        compile(&self.prepared.source, folder, &options, &self.preparing).context("cannot compile it")
+        Ok(match &self.kept {
+            Some(kept) => options.with_quantizations(kept.clone()),
+            None => options,
+        })
+    }
+
+    /// How the default form is quantized within the limits of `--max-loss`; `None` where it meets them as it is.
+    fn within(&self, gate: &Gate, json: bool) -> Result<Option<Quantizations>> {
+        let folder = Draft::temporary("planish-tune")?;
+        let options = self.options(&self.request.recipe)?;
+        let source = &self.prepared.source;
+        let compiled = compile(source, &folder.folder().join("within"), &options, &self.preparing)?;
+        let plans = |of: &Compiled| {
+            let parts = of.artifact.manifest.parts.iter();
+            parts.map(|part| (part.quantization.clone(), part.weights.clone())).collect::<Vec<_>>()
+        };
+        let before = plans(&compiled);
+        let (judged, refused) = gate.pass(compiled, source, options, &Judging)?;
+        refuse(refused, &judged, json)?;
+        Ok((plans(&judged) != before).then_some(judged.quantizations))
+    }
+}
+
+impl Former for Forms<'_> {
+    fn compile(&self, recipe: &Recipe, folder: &Path) -> Result<Compiled> {
+        compile(&self.prepared.source, folder, &self.options(recipe)?, &self.preparing).context("cannot compile it")
     }
 }
 

@@ -304,7 +304,7 @@ fn described(within: Within<Compiled>) -> (Compiled, Evaluation) {
         part.quantization = quantizations.layers.get(&part.name).map(|quantization| quantization.plan.clone());
         part.weights = quantizations.weights.get(&part.name).map(|quantization| quantization.plan.clone());
     }
-    (made, evaluation)
+    (Compiled { quantizations, ..made }, evaluation)
 }
 
 #[cfg(test)]

@@ -33,13 +33,8 @@ impl Trials for Search<'_> {
     type Made = Compiled;
 
     fn make(&mut self, quantizations: Quantizations) -> Result<Compiled> {
-        if let Some(quantize) = &mut self.options.quantize {
-            quantize.known = quantizations.layers;
-        }
-        if let Some(quantize) = &mut self.options.quantize_weights {
-            quantize.known = quantizations.weights;
-        }
-        compile(self.model, &self.folder, &self.options, &*self.observer.compilation())
+        let options = self.options.clone().with_quantizations(quantizations);
+        compile(self.model, &self.folder, &options, &*self.observer.compilation())
     }
 
     fn evaluate(&mut self, made: &Compiled, is_rough: bool) -> Result<Evaluation> {

@@ -11,7 +11,7 @@ use planish_passes::{BlockInputs, HalfPrecision, Options};
 
 use crate::calibrate::Calibration;
 use crate::engine::SymbolRanges;
-use crate::quantize::{QuantizeOptions, WeightOptions};
+use crate::quantize::{Quantizations, QuantizeOptions, WeightOptions};
 
 /// How to compile.
 #[derive(Clone, Debug)]
@@ -89,6 +89,18 @@ impl CompileOptions {
             tensor_parallel: None,
             calibration: None,
         }
+    }
+
+    /// The same, where it is known what becomes of the inputs and weights of these parts.
+    #[must_use]
+    pub fn with_quantizations(mut self, known: Quantizations) -> Self {
+        if let Some(quantize) = &mut self.quantize {
+            quantize.known = known.layers;
+        }
+        if let Some(quantize) = &mut self.quantize_weights {
+            quantize.known = known.weights;
+        }
+        self
     }
 
     /// Whether an artifact is to be smaller than its source.

@@ -27,11 +27,19 @@ pub struct Subject<'a> {
     pub others: &'a [&'static Target],
     /// What the user or the command says of how it runs.
     pub run: RunSettings,
-    /// The share of the operations of attention without a cache, from 0 to 1, at the shape where it is the largest; absent where the
-    /// operations cannot be counted.
-    pub attention: Option<f64>,
+    /// The shares of the operations; absent where these cannot be counted.
+    pub shares: Option<Shares>,
     /// Whether operators are fused.
     pub fusion: bool,
+}
+
+/// Shares of the operations of a model, from 0 to 1, each at the shape where it is the largest.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shares {
+    /// That of attention without a cache.
+    pub attention: f64,
+    /// Those of operators, by the names of their results.
+    pub operators: BTreeMap<String, f64>,
 }
 
 /// A choice: a member of a recipe, or a setting of the runtime.
@@ -56,7 +64,7 @@ pub const CHOICES: &[Choice] = &[
     Choice { name: "split_columns", rounds: true, values: split_columns },
     Choice { name: "max_layer_loss", rounds: true, values: max_layer_loss },
     Choice { name: "block_size", rounds: true, values: block_size },
-    Choice { name: "keep", rounds: true, values: bits_of_head },
+    Choice { name: "keep", rounds: true, values: keep },
     Choice { name: "threads", rounds: false, values: threads },
     Choice { name: "spin", rounds: false, values: spin },
     Choice { name: TARGET, rounds: false, values: targets },
@@ -73,6 +81,9 @@ const RUN: [&str; 2] = ["threads", "spin"];
 
 /// The least share of the operations that an operator has whose form is varied.
 const LEAST_SHARE: f64 = 0.002;
+
+/// The most roles of layers that are kept in float one by one.
+const MOST_ROLES: usize = 6;
 
 /// One value, where the target leaves the member to the recipe, and the user did not say it.
 fn form(of: &Subject<'_>, member: &str, value: &str) -> Result<Vec<String>, String> {
@@ -97,10 +108,11 @@ fn has_cache(of: &Subject<'_>) -> bool {
 
 fn of_attention(of: &Subject<'_>, member: &str, value: &str) -> Result<Vec<String>, String> {
     let values = form(of, member, value)?;
-    match of.attention {
+    match of.shares.as_ref().map(|shares| shares.attention) {
         _ if count(of, "attention") == 0 => Err("there is no attention".to_owned()),
         _ if has_cache(of) && of.manifest.parts.len() == 1 => Err("all attention has a cache".to_owned()),
-        Some(share) if share < LEAST_SHARE => {
+        // The operators of an ONNX graph are attention only once they are raised.
+        Some(share) if share > 0.0 && share < LEAST_SHARE => {
             Err(format!("attention is {:.2} % of the operations, less than noise", 100.0 * share))
         }
         _ => Ok(values),
@@ -184,14 +196,58 @@ fn block_size(of: &Subject<'_>) -> Result<Vec<String>, String> {
     }
 }
 
-fn bits_of_head(of: &Subject<'_>) -> Result<Vec<String>, String> {
-    let is_said = of.recipe.keep.iter().any(|keep| keep.pattern.as_str() == HEAD);
-    match of.recipe.blocks() {
-        Some(Precision::Int4) if is_said => Err(format!("the recipe says it of {HEAD}")),
-        Some(Precision::Int4) if of.manifest.task == Some(Task::TextGeneration) => Ok(vec![format!("{HEAD}=int4")]),
-        Some(Precision::Int4) => Err("no head scores tokens".to_owned()),
-        _ => Err("no weights have 4 bits".to_owned()),
+fn keep(of: &Subject<'_>) -> Result<Vec<String>, String> {
+    match of.recipe.quantized() {
+        Some(Precision::Int4) => bits_of_head(of),
+        Some(Precision::Int8) => layers_in_float(of),
+        _ => Err("no weights have 4 bits, and no inputs of layers 8".to_owned()),
     }
+}
+
+fn bits_of_head(of: &Subject<'_>) -> Result<Vec<String>, String> {
+    match of.manifest.task {
+        _ if of.recipe.keep.iter().any(|keep| keep.pattern.as_str() == HEAD) => {
+            Err(format!("the recipe says it of {HEAD}"))
+        }
+        Some(Task::TextGeneration) => Ok(vec![format!("{HEAD}=int4")]),
+        _ => Err("no head scores tokens".to_owned()),
+    }
+}
+
+/// Layers of one role, whose names differ in numbers only: those with the most operations first.
+fn layers_in_float(of: &Subject<'_>) -> Result<Vec<String>, String> {
+    if of.recipe.plan.is_some() {
+        return Err("the recipe has plans of inputs".to_owned());
+    }
+    let plans = of.manifest.parts.iter().filter_map(|part| part.quantization.as_ref());
+    let mut roles: BTreeMap<String, f64> = BTreeMap::new();
+    for input in plans.flat_map(|plan| &plan.inputs).filter(|input| input.activation.codes().is_some()) {
+        let Some(layer) = input.layers.first() else { continue };
+        let is_said = of.recipe.keep.iter().any(|keep| keep.is_pattern() && keep.pattern.is_match(layer));
+        // What is not counted is not pruned.
+        let share = |layer: &String| of.shares.as_ref().and_then(|shares| shares.operators.get(layer)).unwrap_or(&1.0);
+        if !is_said {
+            *roles.entry(role(layer)).or_default() += input.layers.iter().map(share).sum::<f64>();
+        }
+    }
+    let mut roles: Vec<(String, f64)> = roles.into_iter().filter(|(_, share)| *share >= LEAST_SHARE).collect();
+    roles.sort_by(|one, other| other.1.total_cmp(&one.1));
+    let values: Vec<String> = roles.into_iter().take(MOST_ROLES).map(|(role, _)| format!("{role}=float")).collect();
+    if values.is_empty() { Err("no inputs of layers have 8 bits".to_owned()) } else { Ok(values) }
+}
+
+/// The pattern of a name and of those that differ from it in numbers only.
+fn role(name: &str) -> String {
+    let mut pattern = String::from("^");
+    let mut rest = name;
+    while let Some(next) = rest.chars().next() {
+        let is_number = next.is_ascii_digit();
+        let end = rest.find(|c: char| c.is_ascii_digit() != is_number).unwrap_or(rest.len());
+        let (own, others) = rest.split_at(end);
+        pattern += &if is_number { "[0-9]+".to_owned() } else { regex::escape(own) };
+        rest = others;
+    }
+    pattern + "$"
 }
 
 fn threads(of: &Subject<'_>) -> Result<Vec<String>, String> {
@@ -280,7 +336,7 @@ impl fmt::Display for Candidate {
 #[cfg(test)]
 mod tests {
     use planish_artifact::backend::Spin;
-    use planish_artifact::recipe::{AttentionName, Precision};
+    use planish_artifact::recipe::{AttentionName, Keep, Precision};
 
     use super::*;
 
@@ -300,5 +356,15 @@ mod tests {
         assert_eq!((recipe.dynamic, recipe.split_columns), (true, Some(0)));
         assert_eq!(recipe.keep.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a", "@head=int4"]);
         assert!(Candidate::default().with("attention", "none").recipe(&base).is_err());
+    }
+
+    #[test]
+    fn a_role_is_a_pattern_of_names_that_differ_in_numbers() {
+        let keep: Keep = format!("{}=float", role("layer.10.fc1")).parse().unwrap();
+        assert_eq!(keep.pattern.as_str(), r"^layer\.[0-9]+\.fc[0-9]+$");
+        for (name, is_own) in [("layer.2.fc1", true), ("layer.2.fc", false), ("a.layer.2.fc1", false)] {
+            assert_eq!(keep.pattern.is_match(name), is_own, "{name}");
+        }
+        assert_eq!(role("pooler"), "^pooler$");
     }
 }

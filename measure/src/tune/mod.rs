@@ -6,6 +6,7 @@ mod judge;
 mod search;
 mod trials;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ use planish_passes::Target;
 use crate::bench::{BenchObserver, Environment};
 use cache::TuningCache;
 use choices::TARGET;
-pub use choices::{CHOICES, Candidate, Choice, Subject};
+pub use choices::{CHOICES, Candidate, Choice, Shares, Subject};
 pub use search::{Dimension, Found, Outcome, Trials, Tried, search};
 use trials::ContestTrials;
 
@@ -68,6 +69,8 @@ pub struct Model<'a> {
     pub fusion: bool,
     /// The data that says what forms cost that round other numbers; without it they are not tried.
     pub gate: Option<&'a Gate>,
+    /// Whether `--max-loss` chose what has more precision, in all forms alike.
+    pub is_kept: bool,
 }
 
 /// What a search came to.
@@ -132,12 +135,13 @@ pub fn tune(
         runtime: place.product,
         others: &others,
         run: options.run,
-        attention: attention_share(&default.source, &shapes),
+        shares: shares(&default.source, &shapes),
         fusion: model.fusion,
     };
     let (mut dimensions, mut left_out) = (Vec::new(), Vec::new());
     for Choice { name, rounds, values } in CHOICES {
         let values = values(&subject).and_then(|values| match model.gate {
+            _ if model.is_kept && (*rounds || *name == TARGET) => Err(KEPT.to_owned()),
             None if *rounds => Err(NO_DATA.to_owned()),
             _ => Ok(values),
         });
@@ -152,7 +156,6 @@ pub fn tune(
     let usual = usual(options.run, cores);
     let mut trials =
         ContestTrials::new(model, former, (folder.folder(), &shapes), (options, usual), observer, (default, took));
-    trials.check_default()?;
     let mut found = search(&dimensions, &mut trials, options.time).context("cannot tune the model")?;
     found.tried.extend(left_out);
     let tuning = Tuning {
@@ -179,6 +182,9 @@ pub fn tune(
 
 /// Why a choice is left out that rounds other numbers.
 const NO_DATA: &str = "it rounds other numbers, and no data is held out to say what that costs: add --evaluate FILE, or --verify beside --calibrate";
+
+/// Why it is left out where layers have more precision.
+const KEPT: &str = "--max-loss chose what has more precision";
 
 /// The time for which idle threads poll where all cores are free. A step of a decoder has gaps of some ten microseconds between
 /// its products; polling longer gains nothing, and keeps a core busy while a person types.
@@ -232,11 +238,11 @@ fn check(shapes: &[(usize, usize)], artifact: &Artifact) -> Result<(), RequestEr
     }
 }
 
-/// The share of the operations that attention without a cache has, at the shape where it is the largest; `None` where operations
-/// cannot be counted.
-fn attention_share(source: &Loaded, shapes: &[(usize, usize)]) -> Option<f64> {
-    let share = |&(batch, sequence): &(usize, usize)| {
-        let (mut own, mut all) = (0u64, 0u64);
+/// The shares of the operations at these shapes; `None` where operations cannot be counted.
+fn shares(source: &Loaded, shapes: &[(usize, usize)]) -> Option<Shares> {
+    let mut shares = Shares::default();
+    for &(batch, sequence) in shapes {
+        let (mut attention, mut operators, mut all) = (0u64, BTreeMap::<&str, u64>::new(), 0u64);
         for part in &source.parts {
             let bindings = graph_bindings(&part.graph, Sizes { batch, sequence, side: None }, 0);
             let costs = costs(&part.graph, &bindings);
@@ -244,14 +250,19 @@ fn attention_share(source: &Loaded, shapes: &[(usize, usize)]) -> Option<f64> {
                 return None;
             }
             for (node, cost) in costs.nodes {
-                let is_own = matches!(&part.graph.node(node).op, Op::Attention(of) if of.past_key.is_none());
-                own += if is_own { cost.flops } else { 0 };
+                let node = part.graph.node(node);
+                let is_attention = matches!(&node.op, Op::Attention(of) if of.past_key.is_none());
+                attention += if is_attention { cost.flops } else { 0 };
+                *operators.entry(&part.graph.value(node.outputs[0]).name).or_default() += cost.flops;
                 all += cost.flops;
             }
         }
-        (all > 0).then(|| own as f64 / all as f64)
-    };
-    let shares = shapes.iter().map(share).collect::<Option<Vec<f64>>>()?;
-    // The operators of an ONNX graph are attention only once they are raised.
-    shares.into_iter().reduce(f64::max).filter(|share| *share > 0.0)
+        let share = |flops: u64| flops as f64 / all.max(1) as f64;
+        shares.attention = shares.attention.max(share(attention));
+        for (name, flops) in operators {
+            let own = shares.operators.entry(name.to_owned()).or_default();
+            *own = own.max(share(flops));
+        }
+    }
+    Some(shares)
 }

@@ -12,7 +12,6 @@ use planish_artifact::tuning::RunSettings;
 use planish_check::evaluate::Reference;
 use planish_check::gate::Gate;
 use planish_compiler::compile::Compiled;
-use planish_compiler::request::RequestError;
 
 use super::judge::{Silent, refusal};
 use super::search::{Outcome, Trials};
@@ -108,27 +107,6 @@ impl<'a, 'b> ContestTrials<'a, 'b> {
         let gate = self.model.gate.filter(|_| candidate.rounds())?;
         let mut cosine = |of: &Candidate| self.evaluation(gate, of).ok()?.figure(Figure::Cosine);
         Some([cosine(candidate)?, cosine(&Candidate::default())?])
-    }
-
-    /// Refuses a default form that misses the limits that were asked for: what is written then keeps other layers in float than what
-    /// would be measured.
-    ///
-    /// # Errors
-    /// When it misses them, or cannot be evaluated.
-    pub(super) fn check_default(&mut self) -> Result<()> {
-        let Some((gate, limits)) = self.model.gate.and_then(|gate| Some((gate, gate.max_loss()?))) else {
-            return Ok(());
-        };
-        let misses = limits.misses(&self.evaluation(gate, &Candidate::default())?)?;
-        match misses.is_empty() {
-            true => Ok(()),
-            false => Err(RequestError(format!(
-                "--tune: the default form misses --max-loss: {}; compile without --tune first, and tune with --recipe \
-                 plan=ARTIFACT/planish.json, which keeps the same layers in float",
-                misses.join(", ")
-            ))
-            .into()),
-        }
     }
 
     /// What tells forms apart.
