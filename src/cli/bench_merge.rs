@@ -13,7 +13,7 @@ use super::{overwrites, warn};
 /// Show and write the benchmark of the documents of all shards; nothing is run
 ///
 /// The rows are in the order of one run, and contestants are chosen by the shapes of all shards. planish warns where the shards were
-/// measured on different machines.
+/// measured on different machines or by different versions of planish.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The documents of bench --set shard=K/N --json FILE, one for each shard
@@ -24,7 +24,7 @@ pub(super) struct Arguments {
     json: Option<PathBuf>,
     /// Show all columns of the table
     #[arg(long)]
-    all_columns: bool,
+    wide: bool,
     #[command(flatten)]
     reports: Reports,
 }
@@ -39,9 +39,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let read = |path: &PathBuf| Ok((path.display().to_string(), Document::read(path)?));
     let documents = arguments.shards.iter().map(read).collect::<Result<Vec<_>>>()?;
     let document = Document::merged(documents, std::env::args().skip(1).collect())?;
-    for difference in document.machines() {
-        warn(&format!("the shards were not measured on one machine: {difference}"));
+    for difference in document.unlike() {
+        warn(&format!("the shards were not measured alike: {difference}"));
     }
-    let output = Output { json, reports: &arguments.reports, wide: arguments.all_columns, widens: "--all-columns" };
+    let output = Output { json, reports: &arguments.reports, wide: arguments.wide, widens: "--wide" };
     write(&document, &output, Vec::new())
 }

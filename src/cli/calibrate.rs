@@ -17,7 +17,7 @@ use planish_models::{Pooling, Task};
 use serde::Serialize;
 
 use super::heartbeat::Heartbeat;
-use super::shard::shard;
+use super::shard::{self, shard};
 use super::terminal::bars;
 use super::{ProcessorArguments, hub, import::ImportArguments, overwrites, print, print_json, short, warn};
 
@@ -201,16 +201,7 @@ fn options(arguments: &Arguments) -> CalibrateOptions {
 
 /// The table of all shards.
 fn merged(paths: &[PathBuf]) -> Result<Calibration> {
-    let mut all: Option<Calibration> = None;
-    for path in paths {
-        let table = Calibration::read(path)?;
-        let context = || format!("cannot merge {} with the tables before it", path.display());
-        all = Some(match all {
-            None => table,
-            Some(all) => all.merge(&table).with_context(context)?,
-        });
-    }
-    let all = all.context("there is no table")?;
+    let all = shard::merged(paths, Calibration::read, |all, next| all.merge(&next))?;
     all.check_complete().context("shards are missing: the merged table does not have all of the data")?;
     few(all.samples).iter().for_each(|warning| warn(warning));
     Ok(all)

@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::evaluate_speech::texts;
 use super::heartbeat::Heartbeat;
-use super::shard::shard;
+use super::shard::{self, shard};
 use super::terminal::bars;
 use super::{RunOn, note, overwrites, print, print_json, short, warn};
 
@@ -232,16 +232,7 @@ fn write(path: &Path, json: bool, made: &EvaluationShard) -> Result<()> {
 
 /// The evaluation of all shards, and the model that the artifact was compared with.
 fn merged(paths: &[PathBuf]) -> Result<(String, Evaluation)> {
-    let mut all: Option<EvaluationShard> = None;
-    for path in paths {
-        let next = EvaluationShard::read(path)?;
-        let context = || format!("cannot merge {} with the files before it", path.display());
-        all = Some(match all {
-            None => next,
-            Some(all) => all.merge(next).with_context(context)?,
-        });
-    }
-    let all = all.context("there is no file")?;
+    let all = shard::merged(paths, EvaluationShard::read, EvaluationShard::merge)?;
     Ok((all.source().to_owned(), all.evaluation()?))
 }
 

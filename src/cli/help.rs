@@ -209,7 +209,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
         "bench merge",
         &[
             ("json", "Write or print all figures as JSON"),
-            ("all_columns", "Show all columns"),
+            ("wide", "Show all columns"),
             ("html", "Write a page of HTML"),
             ("csv", "Write CSV"),
         ],
@@ -224,7 +224,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("shard", "Run every Nth job, from job K on; auto for the task of an array"),
             ("job", "Run this job only"),
             ("failed", "Run jobs again that failed"),
-            ("engine", "Print a program for ray, slurm or kubernetes"),
+            ("scheduler", "Print a program for ray, slurm or kubernetes"),
             ("tasks", "The tasks of an array"),
         ],
     ),

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use planish_data::Shard;
 use planish_measure::sweep::{
-    Counts, Engine, Handed, Job, JobResult, Jobs, Merged, Runner, State, Status, SweepObserver, TryAgain, states,
+    Counts, Handed, Job, JobResult, Jobs, Merged, Runner, Scheduler, State, Status, SweepObserver, TryAgain, states,
 };
 use serde_json::{Value, json};
 
@@ -54,12 +54,12 @@ pub(super) struct Arguments {
     /// Run jobs again that failed
     #[arg(long)]
     failed: bool,
-    /// Write jobs.json, and print a program that hands the jobs to an engine
-    #[arg(long = "for", id = "engine", value_enum, value_name = "ENGINE",
+    /// Write jobs.json, and print a program that hands the jobs to a scheduler
+    #[arg(long = "for", id = "scheduler", value_enum, value_name = "SCHEDULER",
         conflicts_with_all = ["shard", "job", "failed", "processes"])]
-    engine: Option<EngineName>,
+    scheduler: Option<SchedulerName>,
     /// The tasks of the array of Slurm or Kubernetes, which jobs are dealt out to [default: one for each job, but at most 1000]
-    #[arg(long, value_name = "N", requires = "engine")]
+    #[arg(long, value_name = "N", requires = "scheduler")]
     tasks: Option<NonZeroUsize>,
 }
 
@@ -98,7 +98,7 @@ struct MergeArguments {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum EngineName {
+enum SchedulerName {
     /// A program of Python for Ray
     Ray,
     /// A batch script for Slurm
@@ -107,12 +107,12 @@ enum EngineName {
     Kubernetes,
 }
 
-impl From<EngineName> for Engine {
-    fn from(name: EngineName) -> Self {
+impl From<SchedulerName> for Scheduler {
+    fn from(name: SchedulerName) -> Self {
         match name {
-            EngineName::Ray => Self::Ray,
-            EngineName::Slurm => Self::Slurm,
-            EngineName::Kubernetes => Self::Kubernetes,
+            SchedulerName::Ray => Self::Ray,
+            SchedulerName::Slurm => Self::Slurm,
+            SchedulerName::Kubernetes => Self::Kubernetes,
         }
     }
 }
@@ -128,14 +128,14 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     };
     let jobs = Jobs::of(plan, Some(output))?;
     jobs.write(output)?;
-    if let Some(engine) = arguments.engine {
-        if engine == EngineName::Ray && arguments.tasks.is_some() {
+    if let Some(scheduler) = arguments.scheduler {
+        if scheduler == SchedulerName::Ray && arguments.tasks.is_some() {
             return Err(Usage("--tasks is for arrays; Ray has a task for each job: leave it out".to_owned()).into());
         }
         let tasks = tasks(&jobs, arguments.tasks);
         let inputs = jobs.jobs.iter().flat_map(|job| job.inputs.values()).map(|input| input.path.as_path()).collect();
         let handed = Handed { plan, output, threads: jobs.threads, tasks, inputs };
-        return print(&Engine::from(engine).program(&handed)?);
+        return print(&Scheduler::from(scheduler).program(&handed)?);
     }
     let own = chosen(&jobs, &arguments)?;
     let console = Console { total: own.len() };

@@ -79,7 +79,7 @@ fn shards_have_the_rows_of_one_run() {
         let cells = document["cells"].as_array().unwrap();
         let of_shards: Vec<&Value> = documents.iter().flat_map(|of| of["cells"].as_array().unwrap()).collect();
         assert!(cells.iter().all(|cell| of_shards.contains(&cell)) && of_shards.len() == 8, "{count} shards");
-        assert!(!done.stderr.contains("not measured on one machine"), "{}", done.stderr);
+        assert!(!done.stderr.contains("not measured alike"), "{}", done.stderr);
         assert_eq!(done.stdout.matches("\nchoose ").count(), 1, "{}", done.stdout);
         assert_eq!(document["recommendations"][0]["choice"]["shapes"], 4);
         let measured = document["measured"].as_array().unwrap();
@@ -132,18 +132,18 @@ fn machines_and_failures_of_shards_are_told() {
     let files = grid.shards(2);
     let mut other = read(&files[1]);
     other["env"]["cpu"]["model"] = json!("Another CPU");
+    other["tool"]["version"] = json!("9.8.7");
     fs::write(&files[1], other.to_string()).unwrap();
     let json = grid.path("merged.json");
     let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     let done = merged(&files, &["--json", text(&json)]).exits(0, &[]);
     assert!(
-        done.stderr.contains(
-            "the shards were not measured on one machine: the machines differ in the processor: shard 1 has "
-        ),
+        done.stderr.contains("the shards were not measured alike: the machines differ in the processor: shard 1 has "),
         "{}",
         done.stderr
     );
     assert!(done.stderr.contains("shard 2 has Another CPU"), "{}", done.stderr);
+    assert!(done.stderr.contains("shard 2 by planish 9.8.7"), "{}", done.stderr);
     assert_eq!(read(&json)["measured"][1]["env"]["cpu"]["model"], "Another CPU");
     let html = grid.path("merged.html");
     planish(["bench", "report", text(&json), "--html", text(&html)]).exits(0, &[]);

@@ -183,16 +183,16 @@ fn a_runtime_that_is_not_there_is_a_reason_to_try_again() {
 }
 
 #[test]
-fn programs_of_engines_are_printed() {
+fn programs_of_schedulers_are_printed() {
     let sweep = Sweep::small();
     let out = sweep.out("out");
     let tasks: &[&str] = &["--tasks", "4"];
-    for (engine, more, part) in [
+    for (scheduler, more, part) in [
         ("ray", &[][..], "@ray.remote(num_cpus=THREADS"),
         ("slurm", tasks, "#SBATCH --array=1-4\n"),
         ("kubernetes", tasks, "completionMode: Indexed\n  completions: 4\n"),
     ] {
-        let done = sweep.run(&out, &[&["--for", engine], more].concat()).succeeds();
+        let done = sweep.run(&out, &[&["--for", scheduler], more].concat()).succeeds();
         assert!(done.stdout.contains(part), "{}", done.stdout);
     }
     assert_eq!(sweep.jobs(&out).len(), 10);

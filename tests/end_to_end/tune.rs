@@ -1,7 +1,8 @@
 //! `compile --tune`: the search, its record, and what takes the record.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -93,39 +94,85 @@ fn threads_that_the_command_says_are_no_choice() {
     assert_eq!(threads["why"], "left out: the command says it");
 }
 
+/// A small BERT that is calibrated on a few lines: its folder, and the data.
+fn calibrated(folder: &Path) -> (PathBuf, PathBuf) {
+    let data = folder.join("data.jsonl");
+    let lines = (0..20usize)
+        .map(|at| format!("{{\"text\": \"w{} w{} w{} w{}\"}}\n", at + 2, 3 * at + 5, 120 - at, 7 * (at % 5) + 9));
+    fs::write(&data, lines.collect::<String>()).unwrap();
+    (with_tokenizer("bert", 131, folder), data)
+}
+
+/// `compile --int8` of it: what it prints.
+fn int8(folder: &Path, more: &[&str]) -> Value {
+    let (model, data) = calibrated(folder);
+    let out = folder.join("out");
+    let compile =
+        ["compile", text(&model), "-o", text(&out), "--int8", "--calibrate", text(&data), "--json", "--force"];
+    let done = planish_with([&compile, more].concat(), &[("XDG_CACHE_HOME", text(&folder.join("caches")))]);
+    serde_json::from_str(&done.exits(0, &[]).stdout).unwrap()
+}
+
+/// What was tried of a choice.
+fn tried<'a>(printed: &'a Value, choice: &str) -> Vec<&'a Value> {
+    let all = printed["tried"].as_array().unwrap();
+    let own: Vec<&Value> = all.iter().filter(|tried| tried["choice"] == choice).collect();
+    assert!(!own.is_empty(), "{choice}");
+    own
+}
+
 /// Forms that round other numbers are tried where data is held out, and are left out by name where none is.
 #[test]
 fn data_judges_forms_of_int8() {
     let folder = scratch();
-    let (out, caches) = (folder.path().join("out"), folder.path().join("caches"));
-    let data = folder.path().join("data.jsonl");
-    let model = with_tokenizer("bert", 131, folder.path());
-    let lines = (0..20usize)
-        .map(|at| format!("{{\"text\": \"w{} w{} w{} w{}\"}}\n", at + 2, 3 * at + 5, 120 - at, 7 * (at % 5) + 9));
-    fs::write(&data, lines.collect::<String>()).unwrap();
-    let int8 = |more: &[&str]| {
-        let compile =
-            ["compile", text(&model), "-o", text(&out), "--int8", "--calibrate", text(&data), "--tune=1x4", "--json"];
-        let done = planish_with([&compile, more].concat(), &[("XDG_CACHE_HOME", text(&caches))]);
-        serde_json::from_str::<Value>(&done.exits(0, &["| choice"]).stdout).unwrap()
-    };
-    let of = |printed: &Value, choice: &str| {
-        let tried = printed["tried"].as_array().unwrap();
-        tried.iter().find(|tried| tried["choice"] == choice).unwrap_or_else(|| panic!("{choice}")).clone()
-    };
-    let printed = int8(&["--tune-time=4s"]);
-    for choice in ["dynamic", "split_columns", "max_layer_loss"] {
-        assert!(of(&printed, choice)["why"].as_str().unwrap().contains("add --evaluate FILE, or --verify"), "{choice}");
+    let printed = int8(folder.path(), &["--tune=1x4", "--tune-time=4s"]);
+    for choice in ["dynamic", "split_columns", "max_layer_loss", "keep"] {
+        let why = tried(&printed, choice)[0]["why"].as_str().unwrap().to_owned();
+        assert!(why.contains("add --evaluate FILE, or --verify"), "{choice}: {why}");
     }
-    assert_eq!(of(&printed, "keep")["why"], "left out: no weights have 4 bits");
-    let printed = int8(&["--tune-time=20s", "--verify", "--force"]);
+    let printed = int8(folder.path(), &["--tune=1x4", "--tune-time=20s", "--verify"]);
     for (choice, value) in [("dynamic", "true"), ("split_columns", "0"), ("max_layer_loss", "0.01")] {
-        let tried = of(&printed, choice);
-        assert_eq!(tried["value"], value);
-        assert!(!tried["why"].as_str().unwrap().contains("cannot"), "{tried}");
+        let of = tried(&printed, choice)[0];
+        assert_eq!(of["value"], value);
+        assert!(!of["why"].as_str().unwrap().contains("cannot"), "{of}");
     }
-    let manifest = read(&out.join("planish.json"));
+    // All roles of layers: queries with keys and values, the result of attention, and both layers behind it.
+    let roles: BTreeSet<&str> = tried(&printed, "keep").iter().map(|of| of["value"].as_str().unwrap()).collect();
+    let role = |path: &str| format!(r"^encoder\.layer\.[0-9]+\.{path}$=float");
+    let all = ["attention\\.self\\.query", "attention\\.output\\.dense", "intermediate\\.dense", "output\\.dense"];
+    assert_eq!(roles, all.map(role).iter().map(String::as_str).collect(), "{printed}");
+    for of in tried(&printed, "keep") {
+        assert!(!of["why"].as_str().unwrap().contains("cannot"), "{of}");
+    }
+    let manifest = read(&folder.path().join("out/planish.json"));
     assert_eq!(problems(&schema_in("manifest.schema.json"), &manifest), Vec::<String>::new());
+}
+
+/// Where the default form misses `--max-loss`, all forms keep the same inputs in float, and the one that is written meets the limit.
+#[test]
+fn forms_within_a_limit_keep_the_same_inputs() {
+    let folder = scratch();
+    let cosine = |printed: &Value| printed["manifest"]["evaluation"]["embeddings"]["mean_cosine"].as_f64().unwrap();
+    let default = cosine(&int8(folder.path(), &["--verify"]));
+    let limit = f64::midpoint(1.0, default);
+    let max_loss = format!("--max-loss=cos={limit}");
+    let kept = int8(folder.path(), &["--verify", &max_loss]);
+    let printed = int8(folder.path(), &["--verify", &max_loss, "--tune=1x4", "--tune-time=8s"]);
+    assert!(cosine(&printed) >= limit, "{printed}");
+    for choice in ["dynamic", "split_columns", "max_layer_loss", "keep"] {
+        assert_eq!(tried(&printed, choice)[0]["why"], "left out: --max-loss chose what has more precision", "{choice}");
+    }
+    assert!(tried(&printed, "attention")[0]["value"].is_string(), "{printed}");
+    let inputs = |of: &Value| of["manifest"]["parts"][0]["quantization"]["inputs"].clone();
+    assert!(inputs(&printed).to_string().contains("chosen by --max-loss: cos "), "{printed}");
+    assert_eq!(inputs(&printed), inputs(&kept));
+    // A limit that no form meets ends the command before a form is measured.
+    let (model, data) = calibrated(folder.path());
+    let never = folder.path().join("never");
+    let compile = ["compile", text(&model), "-o", text(&never), "--int8", "--calibrate", text(&data)];
+    let done = planish([&compile[..], &["--tune=1x4", "--tune-time=8s", "--max-loss=error=-1"]].concat());
+    done.exits(3, &["nothing was written", "meets --max-loss"]);
+    assert!(!never.exists());
 }
 
 #[test]

@@ -209,14 +209,19 @@ impl Document {
         Ok(joined(documents.into_iter().map(|(_, document)| document).collect(), &grid, args))
     }
 
-    /// In what the machines of its shards differ, in words.
+    /// In what the machines of its shards and the versions of planish differ, in words.
     #[must_use]
-    pub fn machines(&self) -> Vec<String> {
-        let with_cells = self.measured.iter().filter(|of| of.cells > 0);
-        let named: Vec<(String, &Environment)> =
-            with_cells.map(|of| (format!("shard {}", of.shard), &of.env)).collect();
-        let Some(((first, env), others)) = named.split_first() else { return Vec::new() };
-        others.iter().flat_map(|(name, other)| differences((first, env), (name, other))).collect()
+    pub fn unlike(&self) -> Vec<String> {
+        let mut with_cells = self.measured.iter().filter(|of| of.cells > 0);
+        let Some(first) = with_cells.next() else { return Vec::new() };
+        let name = |of: &MeasuredShard| format!("shard {}", of.shard);
+        let unlike = |other: &MeasuredShard| {
+            let versions = [first, other].map(|of| format!("{} by planish {}", name(of), of.tool.version));
+            let version = (first.tool.version != other.tool.version).then(|| versions.join(", "));
+            let machines = differences((&name(first), &first.env), (&name(other), &other.env));
+            version.into_iter().chain(machines).collect::<Vec<_>>()
+        };
+        with_cells.flat_map(unlike).collect()
     }
 }
 
@@ -260,7 +265,7 @@ fn joined(mut documents: Vec<Document>, grid: &GridShard, args: Vec<String>) -> 
     document.peak_rss = measured.iter().filter_map(|of| of.peak_rss).max();
     document.recommendations = recommendations;
     document.measured = measured;
-    if document.machines().is_empty() {
+    if document.unlike().is_empty() {
         document.peaks = first.and_then(|of| of.peaks);
     }
     document

@@ -4,7 +4,6 @@
 //! A job needs nothing that another job made. Its result is one file that is written whole, so the files that are there say
 //! which jobs are done. `docs/sweep.schema.json` is the schema of a plan.
 
-mod engines;
 mod figures;
 mod inputs;
 mod jobs;
@@ -12,15 +11,16 @@ mod merge;
 mod plan;
 mod result;
 mod run;
+mod schedulers;
 mod table;
 
-pub use engines::{Engine, Handed};
 pub use inputs::InputChanged;
 pub use jobs::{Input, Job, JobKind, Jobs};
 pub use merge::{Merged, State, array, states};
 pub use plan::{Plan, PlanError};
 pub use result::{JobResult, Ran, Status};
 pub use run::{Counts, Runner, SweepObserver};
+pub use schedulers::{Handed, Scheduler};
 
 /// What is not done may be when it is tried again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -269,7 +269,7 @@ fn machine(view: &View<'_>, index: usize, document: &Document) -> Vec<(&'static 
     let shards = document.measured.len();
     let facts = [
         ("Shards", (shards > 0).then(|| format!("{shards}, of which the first one's machine is described"))),
-        ("Where the machines of shards differ", some(document.machines().join("; "))),
+        ("Where shards were not measured alike", some(document.unlike().join("; "))),
         ("Measured", date.map(|date| date.strftime("%Y-%m-%d %H:%M UTC").to_string())),
         ("Processor", Some(format!("{model}, {cores}"))),
         ("Instruction sets", some(env.cpu.flags.join(", "))),

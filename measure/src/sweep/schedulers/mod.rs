@@ -1,4 +1,4 @@
-//! Programs that hand the jobs of a sweep to an engine: text, which the user may change.
+//! Programs that hand the jobs of a sweep to a scheduler: text, which the user may change.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::PlanError;
 
 /// What runs jobs on several machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Engine {
+pub enum Scheduler {
     /// A program of Python for Ray: a task for each job.
     Ray,
     /// A batch script for Slurm: an array of tasks.
@@ -17,7 +17,7 @@ pub enum Engine {
     Kubernetes,
 }
 
-/// What an engine is handed.
+/// What a scheduler is handed.
 #[derive(Clone, Debug)]
 pub struct Handed<'a> {
     /// The plan.
@@ -36,7 +36,7 @@ const RAY: &str = include_str!("sweep_ray.py");
 const SLURM: &str = include_str!("sweep.sbatch");
 const KUBERNETES: &str = include_str!("sweep.yaml");
 
-impl Engine {
+impl Scheduler {
     /// The program.
     ///
     /// # Errors
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn programs_have_no_gaps_and_quote_paths() {
-        let of = |engine: Engine| engine.program(&handed("/models/it's/out")).unwrap();
-        let (ray, slurm, kubernetes) = (of(Engine::Ray), of(Engine::Slurm), of(Engine::Kubernetes));
+        let of = |scheduler: Scheduler| scheduler.program(&handed("/models/it's/out")).unwrap();
+        let (ray, slurm, kubernetes) = (of(Scheduler::Ray), of(Scheduler::Slurm), of(Scheduler::Kubernetes));
         for text in [&ray, &slurm, &kubernetes] {
             assert!(!text.contains('@') || text.contains("@ray.remote") && text.matches('@').count() == 1, "{text}");
         }
@@ -141,12 +141,12 @@ mod tests {
     fn kubernetes_needs_all_files_below_the_plan() {
         for path in ["/elsewhere/a", "../a"] {
             let handed = Handed { inputs: vec![Path::new(path)], ..handed("/models/it's/out") };
-            let error = Engine::Kubernetes.program(&handed).unwrap_err().to_string();
+            let error = Scheduler::Kubernetes.program(&handed).unwrap_err().to_string();
             assert!(error.starts_with(path) && error.contains("move it there"), "{error}");
-            Engine::Slurm.program(&handed).unwrap();
+            Scheduler::Slurm.program(&handed).unwrap();
         }
-        let error = Engine::Kubernetes.program(&handed("/elsewhere")).unwrap_err().to_string();
+        let error = Scheduler::Kubernetes.program(&handed("/elsewhere")).unwrap_err().to_string();
         assert!(error.contains("is not in the folder of the plan"), "{error}");
-        Engine::Slurm.program(&handed("/elsewhere")).unwrap();
+        Scheduler::Slurm.program(&handed("/elsewhere")).unwrap();
     }
 }
