@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::calibrate::with_tokenizer;
 use crate::engine::read;
@@ -94,23 +95,39 @@ fn threads_that_the_command_says_are_no_choice() {
     assert_eq!(threads["why"], "left out: the command says it");
 }
 
-/// A small BERT that is calibrated on a few lines: its folder, and the data.
-fn calibrated(folder: &Path) -> (PathBuf, PathBuf) {
-    let data = folder.join("data.jsonl");
-    let lines = (0..20usize)
-        .map(|at| format!("{{\"text\": \"w{} w{} w{} w{}\"}}\n", at + 2, 3 * at + 5, 120 - at, 7 * (at % 5) + 9));
-    fs::write(&data, lines.collect::<String>()).unwrap();
-    (with_tokenizer("bert", 131, folder), data)
+/// A small BERT with texts to calibrate it on.
+struct Calibrated {
+    folder: TempDir,
+    model: PathBuf,
+    data: PathBuf,
 }
 
-/// `compile --int8` of it: what it prints.
-fn int8(folder: &Path, more: &[&str]) -> Value {
-    let (model, data) = calibrated(folder);
-    let out = folder.join("out");
-    let compile =
-        ["compile", text(&model), "-o", text(&out), "--int8", "--calibrate", text(&data), "--json", "--force"];
-    let done = planish_with([&compile, more].concat(), &[("XDG_CACHE_HOME", text(&folder.join("caches")))]);
-    serde_json::from_str(&done.exits(0, &[]).stdout).unwrap()
+impl Calibrated {
+    fn new() -> Self {
+        let folder = scratch();
+        let data = folder.path().join("data.jsonl");
+        let lines = (0..20usize)
+            .map(|at| format!("{{\"text\": \"w{} w{} w{} w{}\"}}\n", at + 2, 3 * at + 5, 120 - at, 7 * (at % 5) + 9));
+        fs::write(&data, lines.collect::<String>()).unwrap();
+        Self { model: with_tokenizer("bert", 131, folder.path()), data, folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// `compile --int8` of it.
+    fn compile(&self, out: &str, more: &[&str]) -> Done {
+        let (out, caches) = (self.path(out), self.path("caches"));
+        let compile = ["compile", text(&self.model), "-o", text(&out), "--int8", "--calibrate", text(&self.data)];
+        planish_with([&compile, more].concat(), &[("XDG_CACHE_HOME", text(&caches))])
+    }
+
+    /// What that prints as JSON.
+    fn int8(&self, more: &[&str]) -> Value {
+        let done = self.compile("out", &[&["--json", "--force"], more].concat());
+        serde_json::from_str(&done.exits(0, &[]).stdout).unwrap()
+    }
 }
 
 /// What was tried of a choice.
@@ -124,40 +141,41 @@ fn tried<'a>(printed: &'a Value, choice: &str) -> Vec<&'a Value> {
 /// Forms that round other numbers are tried where data is held out, and are left out by name where none is.
 #[test]
 fn data_judges_forms_of_int8() {
-    let folder = scratch();
-    let printed = int8(folder.path(), &["--tune=1x4", "--tune-time=4s"]);
+    let bert = Calibrated::new();
+    let printed = bert.int8(&["--tune=1x4", "--tune-time=4s"]);
     for choice in ["dynamic", "split_columns", "max_layer_loss", "keep"] {
         let why = tried(&printed, choice)[0]["why"].as_str().unwrap().to_owned();
         assert!(why.contains("add --evaluate FILE, or --verify"), "{choice}: {why}");
     }
-    let printed = int8(folder.path(), &["--tune=1x4", "--tune-time=20s", "--verify"]);
+    let printed = bert.int8(&["--tune=1x4", "--tune-time=20s", "--verify"]);
     for (choice, value) in [("dynamic", "true"), ("split_columns", "0"), ("max_layer_loss", "0.01")] {
         let of = tried(&printed, choice)[0];
         assert_eq!(of["value"], value);
         assert!(!of["why"].as_str().unwrap().contains("cannot"), "{of}");
     }
-    // All roles of layers: queries with keys and values, the result of attention, and both layers behind it.
+    // All roles of layers: queries with keys and values, the result of attention, both layers behind it, and the pooler.
     let roles: BTreeSet<&str> = tried(&printed, "keep").iter().map(|of| of["value"].as_str().unwrap()).collect();
     let role = |path: &str| format!(r"^encoder\.layer\.[0-9]+\.{path}$=float");
-    let all = ["attention\\.self\\.query", "attention\\.output\\.dense", "intermediate\\.dense", "output\\.dense"];
-    assert_eq!(roles, all.map(role).iter().map(String::as_str).collect(), "{printed}");
+    let paths = [r"attention\.self\.query", r"attention\.output\.dense", r"intermediate\.dense", r"output\.dense"];
+    let expected: BTreeSet<String> = paths.into_iter().map(role).chain([r"^pooler\.dense$=float".to_owned()]).collect();
+    assert_eq!(roles, expected.iter().map(String::as_str).collect());
     for of in tried(&printed, "keep") {
         assert!(!of["why"].as_str().unwrap().contains("cannot"), "{of}");
     }
-    let manifest = read(&folder.path().join("out/planish.json"));
+    let manifest = read(&bert.path("out/planish.json"));
     assert_eq!(problems(&schema_in("manifest.schema.json"), &manifest), Vec::<String>::new());
 }
 
 /// Where the default form misses `--max-loss`, all forms keep the same inputs in float, and the one that is written meets the limit.
 #[test]
 fn forms_within_a_limit_keep_the_same_inputs() {
-    let folder = scratch();
+    let bert = Calibrated::new();
     let cosine = |printed: &Value| printed["manifest"]["evaluation"]["embeddings"]["mean_cosine"].as_f64().unwrap();
-    let default = cosine(&int8(folder.path(), &["--verify"]));
+    let default = cosine(&bert.int8(&["--verify"]));
     let limit = f64::midpoint(1.0, default);
     let max_loss = format!("--max-loss=cos={limit}");
-    let kept = int8(folder.path(), &["--verify", &max_loss]);
-    let printed = int8(folder.path(), &["--verify", &max_loss, "--tune=1x4", "--tune-time=8s"]);
+    let kept = bert.int8(&["--verify", &max_loss]);
+    let printed = bert.int8(&["--verify", &max_loss, "--tune=1x4", "--tune-time=8s"]);
     assert!(cosine(&printed) >= limit, "{printed}");
     for choice in ["dynamic", "split_columns", "max_layer_loss", "keep"] {
         assert_eq!(tried(&printed, choice)[0]["why"], "left out: --max-loss chose what has more precision", "{choice}");
@@ -167,12 +185,9 @@ fn forms_within_a_limit_keep_the_same_inputs() {
     assert!(inputs(&printed).to_string().contains("chosen by --max-loss: cos "), "{printed}");
     assert_eq!(inputs(&printed), inputs(&kept));
     // A limit that no form meets ends the command before a form is measured.
-    let (model, data) = calibrated(folder.path());
-    let never = folder.path().join("never");
-    let compile = ["compile", text(&model), "-o", text(&never), "--int8", "--calibrate", text(&data)];
-    let done = planish([&compile[..], &["--tune=1x4", "--tune-time=8s", "--max-loss=error=-1"]].concat());
+    let done = bert.compile("never", &["--tune=1x4", "--tune-time=8s", "--max-loss=error=-1"]);
     done.exits(3, &["nothing was written", "meets --max-loss"]);
-    assert!(!never.exists());
+    assert!(!bert.path("never").exists());
 }
 
 #[test]
