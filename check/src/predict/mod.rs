@@ -34,7 +34,6 @@ use planish_artifact::{Artifact, named, note_elsewhere, runtime};
 use planish_data::chunks::{Chunk, ChunkOptions, SampleBatch};
 use planish_data::sentence::{PromptError, SentenceSettings};
 use planish_data::tokenizer::TextTokenizer;
-use planish_data::vectors::VectorForm;
 use planish_data::{DataOptions, Dataset, IdField, OptionNames, count};
 use planish_runtimes::{RuntimeValue, Session, SessionOptions};
 use serde::Serialize;
@@ -392,23 +391,5 @@ impl Run<'_, '_> {
             outcome.forget_map();
         }
         Ok(outcomes)
-    }
-}
-
-impl OutputForm {
-    /// That of a file's name.
-    ///
-    /// # Errors
-    /// [`Unfit`] when its ending is that of no form; also when such a file cannot be written.
-    pub fn of(path: &Path) -> Result<Self> {
-        let ending = path.extension().unwrap_or_default().to_string_lossy();
-        match (ending.as_ref(), VectorForm::of(&ending)) {
-            ("jsonl", _) => Ok(Self::Lines),
-            (_, Some(form)) => form.check(path).map(|()| Self::Vectors(form)),
-            _ => bail!(Unfit(format!(
-                "-o {}: predictions are written as .jsonl, and embeddings also as .npy, .safetensors or .parquet",
-                path.display()
-            ))),
-        }
     }
 }

@@ -10,8 +10,8 @@ use planish_data::vectors::{VectorFile, VectorForm};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Output;
 use super::outcome::Outcome;
+use super::{Output, Unfit};
 
 /// The form of a file of predictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,24 @@ pub enum OutputForm {
     Lines,
     /// Embeddings alone.
     Vectors(VectorForm),
+}
+
+impl OutputForm {
+    /// That of a file's name.
+    ///
+    /// # Errors
+    /// [`Unfit`] when its ending is that of no form; also when such a file cannot be written.
+    pub fn of(path: &Path) -> Result<Self> {
+        let ending = path.extension().unwrap_or_default().to_string_lossy();
+        match (ending.as_ref(), VectorForm::of(&ending)) {
+            ("jsonl", _) => Ok(Self::Lines),
+            (_, Some(form)) => form.check(path).map(|()| Self::Vectors(form)),
+            _ => bail!(Unfit(format!(
+                "-o {}: predictions are written as .jsonl, and embeddings also as .npy, .safetensors or .parquet",
+                path.display()
+            ))),
+        }
+    }
 }
 
 /// After so many bytes lines are passed on.

@@ -1,5 +1,6 @@
 //! Measuring the latency of artifacts next to each other, only where their outputs are right.
 
+mod accuracy;
 mod clock;
 mod columns;
 mod contest;
@@ -49,7 +50,8 @@ pub use planish_artifact::backend::Variant;
 use planish_data::Shard;
 pub(crate) use table::significant;
 
-pub use contest::{Contest, UNEVALUATED};
+pub use accuracy::UNEVALUATED;
+pub use contest::Contest;
 pub use contestant::{Contestant, Load};
 pub use device::{DeviceLatency, Metric, device_table};
 pub use diff::{CellDiff, CellId, DIFF_SCHEMA, Diff, Verdict};

@@ -4,9 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use planish_ir::ops::{
-    Binary, BinaryKind, Embedding, Flag, LayerNorm, Linear, Real, Reshape, RmsNorm, Split, Transpose,
-};
+use planish_ir::ops::{Binary, BinaryKind, Embedding, Flag, Linear, Reshape, Split, Transpose};
 use planish_ir::{DType, Dim, Graph, InputRole, Op, Origin, OutputRole, PartRole, Shape, TensorType, ValueId, Weight};
 
 use crate::checkpoint::config::{Config, Size};
@@ -316,46 +314,6 @@ impl<'a> Builder<'a> {
         self.emit(Linear { transposed: Flag(true), ..Linear::new(x, weight, bias) }, module)
     }
 
-    /// `torch.nn.LayerNorm`; `gamma` and `beta` are what checkpoints converted from TensorFlow
-    /// call weight and bias.
-    pub(crate) fn layer_norm(&mut self, x: ValueId, module: &str, size: Size, eps: f64) -> Result<ValueId, ModelError> {
-        let weight = self.weight(&[&format!("{module}.weight"), &format!("{module}.gamma")], &[size])?;
-        let bias = Some(self.weight(&[&format!("{module}.bias"), &format!("{module}.beta")], &[size])?);
-        self.emit(LayerNorm { x, weight, bias, eps: Real(eps) }, module)
-    }
-
-    /// `torch.nn.LayerNorm` without a bias.
-    pub(crate) fn layer_norm_without_bias(
-        &mut self,
-        x: ValueId,
-        module: &str,
-        size: Size,
-        eps: f64,
-    ) -> Result<ValueId, ModelError> {
-        let weight = self.weight(&[&format!("{module}.weight")], &[size])?;
-        self.emit(LayerNorm { x, weight, bias: None, eps: Real(eps) }, module)
-    }
-
-    /// `torch.nn.LayerNorm` with a weight that is stored less 1, as `NemotronLayerNorm1P` of the transformers library.
-    pub(crate) fn layer_norm_around_one(
-        &mut self,
-        x: ValueId,
-        module: &str,
-        size: Size,
-        eps: f64,
-    ) -> Result<ValueId, ModelError> {
-        let weight = self.weight_around_one(module, size)?;
-        let bias = Some(self.weight(&[&format!("{module}.bias")], &[size])?);
-        self.emit(LayerNorm { x, weight, bias, eps: Real(eps) }, module)
-    }
-
-    /// The weight of a norm that is stored less 1.
-    fn weight_around_one(&mut self, module: &str, size: Size) -> Result<ValueId, ModelError> {
-        let stored = self.weight(&[&format!("{module}.weight")], &[size])?;
-        let one = self.number(1.0, &format!("{module}.one"), "model_type");
-        self.add(stored, one, &format!("{module}.weight.add"))
-    }
-
     /// A number of the configuration: f32[].
     pub(crate) fn number(&mut self, number: f64, name: &str, key: &str) -> ValueId {
         let weight = Weight::numbers(DType::F32, Vec::new(), &[number]);
@@ -375,27 +333,6 @@ impl<'a> Builder<'a> {
         let weight = Weight::numbers(DType::F32, vec![size.value], &vec![0.0; size.value]);
         let weight = weight.unwrap_or_else(|| unreachable!("there are as many numbers as the shape says"));
         self.graph.add_weight(name, weight, Origin::Unknown)
-    }
-
-    /// Root mean square normalization, as `LlamaRMSNorm` of the transformers library.
-    pub(crate) fn rms_norm(&mut self, x: ValueId, module: &str, size: Size, eps: f64) -> Result<ValueId, ModelError> {
-        let weight = self.weight(&[&format!("{module}.weight")], &[size])?;
-        self.emit(RmsNorm { x, weight, eps: Real(eps) }, module)
-    }
-
-    /// The same with a weight that is stored less 1, as `GemmaRMSNorm` of the transformers library.
-    pub(crate) fn rms_norm_around_one(
-        &mut self,
-        x: ValueId,
-        module: &str,
-        size: Size,
-        eps: f64,
-    ) -> Result<ValueId, ModelError> {
-        if self.tensors.has_whole_norms() {
-            return self.rms_norm(x, module, size, eps);
-        }
-        let weight = self.weight_around_one(module, size)?;
-        self.emit(RmsNorm { x, weight, eps: Real(eps) }, module)
     }
 
     /// `torch.nn.Embedding` of `rows` vectors.

@@ -51,3 +51,66 @@ impl Norm {
         }
     }
 }
+
+impl Builder<'_> {
+    /// `torch.nn.LayerNorm`; `gamma` and `beta` are what checkpoints converted from TensorFlow
+    /// call weight and bias.
+    pub(crate) fn layer_norm(&mut self, x: ValueId, module: &str, size: Size, eps: f64) -> Result<ValueId, ModelError> {
+        let weight = self.weight(&[&format!("{module}.weight"), &format!("{module}.gamma")], &[size])?;
+        let bias = Some(self.weight(&[&format!("{module}.bias"), &format!("{module}.beta")], &[size])?);
+        self.emit(LayerNorm { x, weight, bias, eps: Real(eps) }, module)
+    }
+
+    /// `torch.nn.LayerNorm` without a bias.
+    pub(crate) fn layer_norm_without_bias(
+        &mut self,
+        x: ValueId,
+        module: &str,
+        size: Size,
+        eps: f64,
+    ) -> Result<ValueId, ModelError> {
+        let weight = self.weight(&[&format!("{module}.weight")], &[size])?;
+        self.emit(LayerNorm { x, weight, bias: None, eps: Real(eps) }, module)
+    }
+
+    /// `torch.nn.LayerNorm` with a weight that is stored less 1, as `NemotronLayerNorm1P` of the transformers library.
+    pub(crate) fn layer_norm_around_one(
+        &mut self,
+        x: ValueId,
+        module: &str,
+        size: Size,
+        eps: f64,
+    ) -> Result<ValueId, ModelError> {
+        let weight = self.weight_around_one(module, size)?;
+        let bias = Some(self.weight(&[&format!("{module}.bias")], &[size])?);
+        self.emit(LayerNorm { x, weight, bias, eps: Real(eps) }, module)
+    }
+
+    /// The weight of a norm that is stored less 1.
+    fn weight_around_one(&mut self, module: &str, size: Size) -> Result<ValueId, ModelError> {
+        let stored = self.weight(&[&format!("{module}.weight")], &[size])?;
+        let one = self.number(1.0, &format!("{module}.one"), "model_type");
+        self.add(stored, one, &format!("{module}.weight.add"))
+    }
+
+    /// Root mean square normalization, as `LlamaRMSNorm` of the transformers library.
+    pub(crate) fn rms_norm(&mut self, x: ValueId, module: &str, size: Size, eps: f64) -> Result<ValueId, ModelError> {
+        let weight = self.weight(&[&format!("{module}.weight")], &[size])?;
+        self.emit(RmsNorm { x, weight, eps: Real(eps) }, module)
+    }
+
+    /// The same with a weight that is stored less 1, as `GemmaRMSNorm` of the transformers library.
+    pub(crate) fn rms_norm_around_one(
+        &mut self,
+        x: ValueId,
+        module: &str,
+        size: Size,
+        eps: f64,
+    ) -> Result<ValueId, ModelError> {
+        if self.tensors.has_whole_norms() {
+            return self.rms_norm(x, module, size, eps);
+        }
+        let weight = self.weight_around_one(module, size)?;
+        self.emit(RmsNorm { x, weight, eps: Real(eps) }, module)
+    }
+}
