@@ -369,9 +369,17 @@ pub fn check_inputs(ports: &[Port], inputs: &[(&str, Tensor)]) -> Result<(), Str
     in_order(ports, inputs).map(drop)
 }
 
+/// The most inputs that an error names.
+const MOST_PORTS: usize = 8;
+
 /// The inputs in the order of the ports, or what is wrong with them.
 pub(crate) fn in_order<'a, T: Typed>(ports: &[Port], inputs: &'a [(&str, T)]) -> Result<Vec<&'a T>, String> {
-    let names = || ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let names = || {
+        let first: Vec<String> = ports.iter().take(MOST_PORTS).map(ToString::to_string).collect();
+        let others = ports.len() - first.len();
+        let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+        first.join(", ") + &more
+    };
     if let Some((name, _)) = inputs.iter().find(|(name, _)| !ports.iter().any(|port| port.name == *name)) {
         return Err(format!("there is no input `{name}`; the inputs are {}", names()));
     }

@@ -284,6 +284,9 @@ impl Contest {
                     loaded.is_foreign = entrant.is_foreign() || !is_of_source;
                     loaded.session.session_mut().name_dimensions(&part.ports());
                     note_elsewhere(loaded.session.session(), &mut |text| observer.note(text));
+                    if let Some(source) = reference.parts.get(index).filter(|_| loaded.is_foreign) {
+                        note_missing(&loaded, source, observer);
+                    }
                     contestants.push(loaded.of_part(index, part.logits_form()));
                 }
             }
@@ -334,5 +337,15 @@ impl Contest {
         };
         let parts: Vec<ReferencePart> = loaded.parts.iter().map(part).collect::<Result<_>>()?;
         Ok(ReferenceModel { given: self.inputs.clone(), ..ReferenceModel::new(parts, loaded.max_positions) })
+    }
+}
+
+/// Says which inputs of the model a graph of another exporter does not have.
+fn note_missing(contestant: &Contestant, source: &ReferencePart, observer: &mut dyn BenchObserver) {
+    let ports = contestant.session.session().inputs();
+    let missing = source.specs.iter().filter(|spec| !ports.iter().any(|port| port.name == spec.port.name));
+    let missing: Vec<String> = missing.map(|spec| format!("`{}`", spec.port.name)).collect();
+    if !missing.is_empty() {
+        observer.note(&format!("{} runs without {}, which it has no input for", contestant.label, missing.join(", ")));
     }
 }

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use anyhow::Result;
+use planish_artifact::named;
 use planish_artifact::verification::{LogitsForm, Tolerances};
+use planish_eval::Tensor;
 use planish_ir::Graph;
 use planish_runtimes::{Runtime, Session};
 use serde::{Deserialize, Serialize};
@@ -59,6 +61,12 @@ impl Place {
             Self::Apart(session) => session.as_mut(),
         }
     }
+}
+
+/// The inputs that a session has, in the form in which it takes them: a graph of another exporter may compute positions itself.
+pub(super) fn fitted<'a>(session: &dyn Session, inputs: &'a [(String, Tensor)]) -> Vec<(&'a str, Tensor)> {
+    let has = |name: &str| session.inputs().iter().any(|port| port.name == name);
+    named(session, inputs).into_iter().filter(|(name, _)| has(name)).collect()
 }
 
 /// How long an artifact took until it had run once.

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use planish_artifact::named;
 use planish_eval::Tensor;
 use planish_runtimes::nvml::GpuState;
 use planish_runtimes::ort::Provider;
 use planish_runtimes::{DeviceTimes, RuntimeError, Session};
 
 use super::clock::wait_until_idle;
+use super::contestant::fitted;
 use super::device::DeviceLatency;
 use super::document::{Accuracy, Cell, CellOptions, CellShape, Memory, ModelId, Status, Throughput, Warmup, Workload};
 use super::energy::Meters;
@@ -188,7 +188,7 @@ impl Job {
         options: &BenchOptions,
         meters: &Meters,
     ) -> Result<(), RuntimeError> {
-        let fitted = named(session, inputs);
+        let fitted = fitted(session, inputs);
         session.bind(&fitted)?;
         wait_until_idle();
         let is_first = self.warmup.n == 0;

@@ -5,13 +5,12 @@
 use std::fmt;
 use std::time::Instant;
 
-use planish_artifact::named;
 use planish_artifact::verification::OutputReport;
 use planish_check::verify::compare;
 use planish_data::inputs::{InputError, may_not_fit};
 use planish_runtimes::{RuntimeError, Session};
 
-use super::contestant::Place;
+use super::contestant::{Place, fitted};
 use super::document::{Accuracy, Cell, CellShape};
 use super::energy::{Meters, Rapl};
 use super::job::{Job, Races};
@@ -154,7 +153,7 @@ pub fn sweep(
             break;
         }
         if let Place::Apart(apart) = &contestants[job.contestant].session {
-            let fitted = named(apart.as_ref(), &inputs[job.run].1);
+            let fitted = fitted(apart.as_ref(), &inputs[job.run].1);
             match apart.peaks(|fresh| fresh.run_once(&fitted)) {
                 Ok(peaks) => job.peaks = peaks,
                 Err(error) => observer.warning(&no_peak(&error)),
@@ -178,7 +177,7 @@ pub(super) fn no_peak(error: &anyhow::Error) -> String {
 fn gate(contestant: &mut Contestant, run: &Run) -> (Option<Accuracy>, Option<String>) {
     let inputs = &run.inputs;
     let first = |session: &mut dyn Session| {
-        let fitted = named(session, inputs);
+        let fitted = fitted(session, inputs);
         session.bind(&fitted)?;
         let start = Instant::now();
         session.run_bound()?;
@@ -187,7 +186,7 @@ fn gate(contestant: &mut Contestant, run: &Run) -> (Option<Accuracy>, Option<Str
     if contestant.load.first_ms.is_none() {
         contestant.load.first_ms = first(contestant.session.session_mut()).ok();
     }
-    let fitted = named(contestant.session.session(), inputs);
+    let fitted = fitted(contestant.session.session(), inputs);
     let actual = match contestant.session.session_mut().run_as_bound(&fitted) {
         Ok(actual) => actual,
         Err(error) => return (None, Some(error.to_string())),
@@ -353,6 +352,16 @@ mod tests {
         let cells = swept(&mut [contestant("right", "embed.onnx")], 99..100);
         assert!(cells.iter().all(|cell| cell.failure.as_ref().is_some_and(|f| f.starts_with("ort could not run"))));
         assert!(cells.iter().all(|cell| cell.load.first_ms.is_none() && cell.accuracy.is_none()));
+    }
+
+    #[test]
+    fn inputs_that_a_graph_does_not_have_are_left_out() {
+        let ids = || planish_eval::Tensor::new(vec![1, 2], vec![3i64, 4]).unwrap();
+        let inputs = [("position_ids".to_owned(), ids()), ("input_ids".to_owned(), ids())];
+        let mut contestant = contestant("right", "embed.onnx");
+        let fitted = fitted(contestant.session.session(), &inputs);
+        assert_eq!(fitted.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["input_ids"]);
+        contestant.session.session_mut().run(&fitted).unwrap();
     }
 
     #[test]
