@@ -139,7 +139,10 @@ impl Artifact {
     }
 
     /// Refuses the graph of one rank, which runs with the others only.
-    pub(crate) fn refuse_rank(part: &PartManifest) -> Result<()> {
+    ///
+    /// # Errors
+    /// When the part is one.
+    pub fn refuse_rank(part: &PartManifest) -> Result<()> {
         match &part.rank {
             Some(rank) => bail!(
                 "{} is rank {} of {}, which runs beside the other ranks on a GPU each; `planish verify` runs all ranks here",

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use anyhow::Result;
 use planish_artifact::evaluation::{Evaluation, Figure, Requirements};
-use planish_compiler::quantize::{Candidate, LAYERS, Place, Quantizations};
+use planish_compiler::quantize::{BY_LIMITS, Candidate, LAYERS, Place, Quantizations};
 
 /// The most groups of a kind that are measured. Names that say nothing of roles would take an evaluation each.
 const MOST_GROUPS: usize = 24;
@@ -127,7 +127,7 @@ impl<T: Trials> Search<'_, T> {
     fn tried(&mut self, more: &[Place]) -> Result<(T::Made, Evaluation)> {
         let raised = self.steps.iter().flat_map(|step| &step.places).chain(more);
         let raised: Vec<Place> = raised.cloned().collect();
-        let made = self.trials.make(self.quantizations.kept(&raised, |_| "chosen by --max-loss".to_owned()))?;
+        let made = self.trials.make(self.quantizations.kept(&raised, |_| BY_LIMITS.to_owned()))?;
         let evaluation = self.trials.evaluate(&made, false)?;
         Ok((made, evaluation))
     }
@@ -190,7 +190,7 @@ impl<T: Trials> Search<'_, T> {
                 1 => String::new(),
                 count => format!(" by {count} of them together"),
             };
-            let reason = format!("chosen by --max-loss: {}{together}", self.limits.change(before, after));
+            let reason = format!("{BY_LIMITS}: {}{together}", self.limits.change(before, after));
             reasons.extend(own.iter().map(|_| reason.clone()));
             places.extend(own.iter().cloned());
         }

@@ -18,6 +18,9 @@ pub struct Shards {
     pub present: BTreeSet<usize>,
 }
 
+/// The most shards that an error lists as missing.
+const LISTED: usize = 20;
+
 /// Two documents do not have different shards of one whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardsError {
@@ -61,10 +64,10 @@ impl Shards {
         if fits && !self.present.is_empty() { Ok(()) } else { Err("its shards are not valid".to_owned()) }
     }
 
-    /// Those that are not here, from 1 on.
+    /// Whether none is missing.
     #[must_use]
-    pub fn missing(&self) -> Vec<usize> {
-        (1..=self.of).filter(|shard| !self.present.contains(shard)).collect()
+    pub fn is_complete(&self) -> bool {
+        self.present.len() >= self.of
     }
 
     /// Checks that none is missing.
@@ -72,11 +75,13 @@ impl Shards {
     /// # Errors
     /// Which ones are here, and which ones are not.
     pub fn check_complete(&self) -> Result<(), ShardsError> {
-        let missing: BTreeSet<usize> = self.missing().into_iter().collect();
-        match missing.is_empty() {
-            true => Ok(()),
-            false => Err(ShardsError::Missing { present: self.to_string(), missing: listed(&missing) }),
+        if self.is_complete() {
+            return Ok(());
         }
+        let first: BTreeSet<usize> = (1..=self.of).filter(|shard| !self.present.contains(shard)).take(LISTED).collect();
+        let others = self.of - self.present.len() - first.len();
+        let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+        Err(ShardsError::Missing { present: self.to_string(), missing: listed(&first) + &more })
     }
 
     /// Takes the shards of another document too; `what` says what the documents are, such as `tables`.
@@ -142,5 +147,14 @@ mod tests {
         let all = differences(&own, &other).unwrap();
         assert_eq!(all, "batch is 2 and 4, field is nothing and text, samples is 9 and nothing");
         assert_eq!(differences(&own, &own).unwrap(), "");
+    }
+
+    #[test]
+    fn a_few_of_many_missing_shards_are_listed() {
+        let shards = Shards { of: usize::MAX, present: [2].into() };
+        let error = shards.check_complete().unwrap_err().to_string();
+        let listed: Vec<String> = [1].into_iter().chain(3..=21).map(|shard: usize| shard.to_string()).collect();
+        assert!(error.ends_with(&format!("and not {} and {} more", listed.join(", "), usize::MAX - 21)), "{error}");
+        assert!(Shards { of: 2, present: [1, 2].into() }.check_complete().is_ok());
     }
 }

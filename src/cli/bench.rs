@@ -155,6 +155,11 @@ fn runtime(name: &str) -> Result<MakeRuntime, String> {
 }
 
 impl Arguments {
+    /// How many artifacts and models are named.
+    pub(super) fn contestants(&self) -> usize {
+        self.named.len()
+    }
+
     /// Models, artifacts and data.
     fn files_read(&self) -> impl Iterator<Item = &Path> {
         let data = [&self.compare, &self.data, &self.set.calibrate, &self.inputs].into_iter().flatten();

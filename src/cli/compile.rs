@@ -203,7 +203,7 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
 /// A model that was compiled and judged.
 struct Made {
     compiled: Compiled,
-    /// How long it took until all was written.
+    /// How long it took until all was written, without the search of --tune.
     written: Duration,
     /// What was tried for --tune.
     tried: Option<Vec<Tried>>,
@@ -239,7 +239,9 @@ impl Arguments {
         };
         let prepared = prepare(&request, &Preparing)?;
         let run = RunSettings { threads: self.threads, spin: self.runtime.spin };
+        let search = Instant::now();
         let chosen = self.tuning.chosen(&prepared, &request, gate.as_ref(), run, self.json)?;
+        let searched = search.elapsed();
         let options = match &chosen {
             Some(chosen) => chosen.options(&prepared, &request)?,
             None => prepared.options.clone(),
@@ -276,7 +278,7 @@ impl Arguments {
         }
         compiled.artifact.manifest.tuning = tuned.as_ref().map(|tuned| tuned.tuning.clone());
         folders.settle(&mut compiled, &source)?;
-        let written = start.elapsed();
+        let written = start.elapsed().saturating_sub(searched);
         let is_evaluated = gate.is_some();
         let heartbeat = asked.verify.then(Heartbeat::of_pipe);
         heartbeat.iter().for_each(|heartbeat| heartbeat.step("verifying"));

@@ -1,10 +1,11 @@
 //! `planish sweep`.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
+use clap::{Parser, ValueEnum};
 use planish_data::Shard;
 use planish_measure::sweep::{
     Counts, Handed, Job, JobResult, Jobs, Merged, Runner, Scheduler, State, Status, SweepObserver, TryAgain, states,
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::shard::shard;
 use super::terminal::progress;
-use super::{Usage, note, print, print_json, warn};
+use super::{Cli, Command as Planish, Usage, note, print, print_json, warn};
 
 /// The most tasks that an array has by default: Slurm's own limit.
 const TASKS: usize = 1000;
@@ -127,6 +128,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         return Err(Usage("a plan and --output are needed".to_owned()).into());
     };
     let jobs = Jobs::of(plan, Some(output))?;
+    check(&jobs)?;
     jobs.write(output)?;
     if let Some(scheduler) = arguments.scheduler {
         if scheduler == SchedulerName::Ray && arguments.tasks.is_some() {
@@ -147,10 +149,32 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         let text = format!("{again} of {} jobs are not done; run the same command again", own.len());
         return Err(TryAgain(text).into());
     }
-    if own.len() == jobs.jobs.len() {
+    // Whoever runs the last of all shards merges their results.
+    let is_last = || arguments.shard.is_some() && states(&jobs, output).iter().all(State::is_settled);
+    if own.len() == jobs.jobs.len() || is_last() {
         return merge(&jobs, output, arguments.tasks, false);
     }
     failures(failed)
+}
+
+/// Refuses jobs whose commands planish does not take, or that measure more than one artifact.
+fn check(jobs: &Jobs) -> Result<(), Usage> {
+    let mut known = BTreeSet::new();
+    let all = jobs.jobs.iter().flat_map(|job| job.commands.iter().map(move |words| (job, words)));
+    for (job, words) in all.filter(|(_, words)| known.insert(*words)) {
+        let parsed = Cli::try_parse_from(std::iter::once("planish").chain(words.iter().map(String::as_str)));
+        let wrong = match parsed.map(|cli| cli.command) {
+            Ok(Planish::Bench(of)) if of.contestants() > 1 => "it measures several artifacts".to_owned(),
+            Ok(_) => continue,
+            Err(error) if error.use_stderr() => {
+                let text = error.to_string();
+                text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+            }
+            Err(_) => "its options ask for a help page or a version".to_owned(),
+        };
+        return Err(Usage(format!("{}: {wrong}; correct the options in the plan", job.title())));
+    }
+    Ok(())
 }
 
 /// The jobs that this process is to run.
@@ -176,8 +200,8 @@ fn tasks(jobs: &Jobs, asked: Option<NonZeroUsize>) -> usize {
 fn failures(failed: usize) -> Result<()> {
     match failed {
         0 => Ok(()),
-        1 => bail!("a job failed; --failed runs it again"),
-        _ => bail!("{failed} jobs failed; --failed runs them again"),
+        1 => bail!("a job failed; `planish sweep PLAN -o FOLDER --failed` runs it again"),
+        _ => bail!("{failed} jobs failed; `planish sweep PLAN -o FOLDER --failed` runs them again"),
     }
 }
 
@@ -197,6 +221,7 @@ fn list(arguments: &ListArguments) -> Result<()> {
         true => (Jobs::read(&arguments.plan)?, Some(&arguments.plan)),
         false => (Jobs::of(&arguments.plan, arguments.output.as_deref())?, arguments.output.as_ref()),
     };
+    check(&jobs)?;
     let states = output.map_or_else(Vec::new, |output| states(&jobs, output));
     let state = |at: usize| states.get(at).map_or("missing", State::name);
     if arguments.json {

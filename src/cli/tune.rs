@@ -113,9 +113,9 @@ impl TuneArguments {
             others: others(request),
             run,
         };
-        let mut former = Forms { prepared, request, kept: None, preparing: Preparing::new() };
+        let mut former = Forms { prepared, request, quantizations: None, preparing: Preparing::new() };
         if let Some(gate) = gate.filter(|gate| gate.max_loss().is_some()) {
-            former.kept = former.within(gate, json)?;
+            former.quantizations = former.within(gate, json)?;
         }
         let model = Model {
             source: &prepared.source,
@@ -123,7 +123,7 @@ impl TuneArguments {
             recipe: &request.recipe,
             fusion: request.fusion,
             gate,
-            is_kept: former.kept.is_some(),
+            is_within_limits: former.quantizations.is_some(),
         };
         let mut console = Console::new();
         let tuned = tune(&model, &former, &options, &mut console)?;
@@ -132,7 +132,7 @@ impl TuneArguments {
             Some(found) => say(&format!("{found}\n")),
             None => say(&format!("tuned before, and taken from the folder of caches: {}\n", tuned.tuning)),
         }
-        Ok(Some(Chosen { tuned, kept: former.kept }))
+        Ok(Some(Chosen { tuned, quantizations: former.quantizations }))
     }
 }
 
@@ -140,18 +140,15 @@ impl TuneArguments {
 pub(super) struct Chosen {
     /// What the search came to.
     pub(super) tuned: Tuned,
-    /// How all forms are quantized, where `--max-loss` gave more precision to a part of them.
-    kept: Option<Quantizations>,
+    /// How all forms are quantized, where the default one needed more precision for `--max-loss`.
+    quantizations: Option<Quantizations>,
 }
 
 impl Chosen {
     /// How the model is compiled into that form.
     pub(super) fn options(&self, prepared: &Prepared, request: &Request) -> Result<CompileOptions> {
         let options = prepared.with_recipe(request, &self.tuned.recipe)?;
-        Ok(match &self.kept {
-            Some(kept) => options.with_quantizations(kept.clone()),
-            None => options,
-        })
+        Ok(options.with_quantizations(self.quantizations.as_ref()))
     }
 }
 
@@ -168,8 +165,8 @@ fn others(request: &Request) -> Vec<&'static Backend> {
 struct Forms<'a> {
     prepared: &'a Prepared,
     request: &'a Request,
-    /// How all of them are quantized, where `--max-loss` gave more precision to a part of them.
-    kept: Option<Quantizations>,
+    /// How all of them are quantized, where the default one needed more precision for `--max-loss`.
+    quantizations: Option<Quantizations>,
     preparing: Preparing,
 }
 
@@ -181,10 +178,7 @@ impl Forms<'_> {
         }
         // Weights that the artifact links may be on another filesystem than temporary files.
         let options = CompileOptions { placement: Placement::Copy, card: false, ..options };
-        Ok(match &self.kept {
-            Some(kept) => options.with_quantizations(kept.clone()),
-            None => options,
-        })
+        Ok(options.with_quantizations(self.quantizations.as_ref()))
     }
 
     /// How the default form is quantized within the limits of `--max-loss`; `None` where it meets them as it is.

@@ -83,7 +83,8 @@ fn shards_have_the_rows_of_one_run() {
         assert_eq!(done.stdout.matches("\nchoose ").count(), 1, "{}", done.stdout);
         assert_eq!(document["recommendations"][0]["choice"]["shapes"], 4);
         let measured = document["measured"].as_array().unwrap();
-        assert_eq!(measured.iter().map(|of| of["shard"].as_u64().unwrap()).collect::<Vec<_>>().len(), count);
+        let numbers: Vec<usize> = measured.iter().map(|of| of["shard"].as_u64().unwrap() as usize).collect();
+        assert_eq!(numbers, (1..=count).collect::<Vec<_>>());
         for value in documents.iter().chain([&document]) {
             assert_eq!(problems(&schema, value), Vec::<String>::new());
         }
@@ -125,9 +126,9 @@ fn what_does_not_belong_together_is_refused() {
     refuse(&[a, &wrong], &["different contestants: a (BLAKE3 "]);
 }
 
-/// Other machines are told, and a cell that failed in a shard fails the whole.
+/// Other machines and versions are told, and a cell that failed in a shard fails the whole.
 #[test]
-fn machines_and_failures_of_shards_are_told() {
+fn unlike_shards_and_failures_are_told() {
     let grid = Grid::new();
     let files = grid.shards(2);
     let mut other = read(&files[1]);
@@ -143,7 +144,9 @@ fn machines_and_failures_of_shards_are_told() {
         done.stderr
     );
     assert!(done.stderr.contains("shard 2 has Another CPU"), "{}", done.stderr);
-    assert!(done.stderr.contains("shard 2 by planish 9.8.7"), "{}", done.stderr);
+    let versions =
+        format!("not measured alike: shard 1 by planish {}, shard 2 by planish 9.8.7\n", env!("CARGO_PKG_VERSION"));
+    assert!(done.stderr.contains(&versions), "{}", done.stderr);
     assert_eq!(read(&json)["measured"][1]["env"]["cpu"]["model"], "Another CPU");
     let html = grid.path("merged.html");
     planish(["bench", "report", text(&json), "--html", text(&html)]).exits(0, &[]);

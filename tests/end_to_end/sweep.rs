@@ -95,6 +95,8 @@ fn the_tables_of_shards_and_of_processes_at_once_are_those_of_one() {
     planish_with(&auto, &[("RANK", "1"), ("WORLD_SIZE", "3")]).exits(0, &["3 jobs done now"]);
     planish(&auto).exits(2, &["auto found none of the variables", "PLANISH_SHARD (K/N)"]);
     sweep.run(&shards, &["--shard", "3/3"]).exits(0, &["3 jobs done now"]);
+    // Whoever ends last writes the tables.
+    assert_eq!(tables(&shards), tables(&one));
     planish(["sweep", "merge", text(&shards)]).exits(0, &[]);
     assert_eq!(tables(&shards), tables(&one));
     sweep.run(&shards, &[]).exits(0, &["0 jobs done now, 10 before"]);
@@ -113,7 +115,7 @@ fn the_tables_of_shards_and_of_processes_at_once_are_those_of_one() {
 
 #[test]
 fn a_sweep_goes_on_after_a_kill_a_damaged_result_and_a_failure() {
-    let sweep = Sweep::new(&json!([{"name": "f32"}, {"name": "bad", "options": ["--opset", "3"]}]));
+    let sweep = Sweep::new(&json!([{"name": "f32"}, {"name": "bad", "options": ["--fp16", "--keep", "nowhere"]}]));
     let out = sweep.out("out");
     // A sweep that goes on until so many jobs have results.
     let begun = |results: usize| {
@@ -133,8 +135,10 @@ fn a_sweep_goes_on_after_a_kill_a_damaged_result_and_a_failure() {
     child.kill().unwrap();
     child.wait().unwrap();
     // Those of bert, of which all were written whole, and the other ones.
-    let done = sweep.run(&out, &[]).exits(1, &["5 jobs failed; --failed runs them again", "3 is not in 17..=28"]);
-    assert!(done.stdout.contains("compile albert bad failed: error: "), "{}", done.stdout);
+    let done = sweep
+        .run(&out, &[])
+        .exits(1, &["5 jobs failed; `planish sweep PLAN -o FOLDER --failed` runs", "--keep `nowhere`"]);
+    assert!(done.stdout.contains("compile albert bad failed: cannot compile "), "{}", done.stdout);
     let jobs = sweep.jobs(&out);
     let states: Vec<&str> = jobs.iter().map(|job| job["state"].as_str().unwrap()).collect();
     assert_eq!(states, [["done"; 3].as_slice(), &["failed"; 3], &["done"; 2], &["failed"; 2]].concat());
@@ -151,6 +155,46 @@ fn a_sweep_goes_on_after_a_kill_a_damaged_result_and_a_failure() {
     assert_eq!(tables(&out), before);
     sweep.run(&out, &["--failed", "--shard", "5/10"]).exits(1, &["0 jobs done now, 0 before, 1 failed"]);
     sweep.run(&out, &["--job", "0123"]).exits(2, &["the plan has no job 0123"]);
+}
+
+/// What planish does not take is refused before a job runs.
+#[test]
+fn wrong_options_of_a_plan_are_refused() {
+    let refused = |options: &Value, part: &str| {
+        let sweep = Sweep::new(&json!([{"name": "f", "options": options}]));
+        let out = sweep.out("out");
+        sweep.run(&out, &[]).exits(2, &[part, "correct the options in the plan"]);
+        planish(["sweep", "list", text(&sweep.plan)]).exits(2, &[part]);
+        assert!(!out.exists());
+    };
+    refused(&json!(["--int9"]), "compile bert f: unexpected argument '--int9' found");
+    refused(&json!(["--opset", "3"]), "3 is not in 17..=28");
+    refused(&json!(["another"]), "unexpected argument 'another' found");
+    refused(&json!(["--help"]), "compile bert f: its options ask for a help page or a version");
+    let sweep = Sweep::small();
+    let plan: Value = serde_json::from_str(&fs::read_to_string(&sweep.plan).unwrap()).unwrap();
+    for (bench, part) in [
+        (json!(["--batch", "4"]), "`--batch` is no option of `bench`"),
+        (json!(["--seq=16"]), "`--seq=16` is no option of `bench`"),
+        (json!(["--precision", "f32,fp16"]), "`--precision` is no option of `bench`"),
+        (json!(["another"]), "bench bert f32, 1 x 4: it measures several artifacts"),
+    ] {
+        let mut plan = plan.clone();
+        plan["bench"] = bench;
+        fs::write(&sweep.plan, plan.to_string()).unwrap();
+        sweep.run(&sweep.out("out"), &[]).exits(2, &[part]);
+    }
+}
+
+/// All jobs of a form have one artifact, also where a verification holds data out.
+#[test]
+fn jobs_of_a_calibrated_form_have_the_same_artifact() {
+    let sweep = Sweep::new(&json!([{"name": "i8", "options": ["--int8"], "calibrate": "bert.safetensors"}]));
+    let compiled = |job: &Value| job["commands"][0].as_array().unwrap().clone();
+    let listed = planish(["sweep", "list", text(&sweep.plan), "--json"]).succeeds();
+    let jobs: Vec<Value> = serde_json::from_str(&listed.stdout).unwrap();
+    assert_eq!(jobs.len(), 5);
+    assert!(jobs.iter().all(|job| compiled(job) == compiled(&jobs[0])), "{}", listed.stdout);
 }
 
 #[test]
@@ -177,8 +221,8 @@ fn a_runtime_that_is_not_there_is_a_reason_to_try_again() {
     let out = sweep.out("out");
     let arguments = ["sweep", text(&sweep.plan), "-o", text(&out), "--shard", "1/10"];
     planish_with(arguments, &[("PLANISH_ORT_LIB", "/nowhere/libonnxruntime.so")])
-        .exits(75, &["1 of 1 jobs are not done; run the same command again", "retry: error: "]);
-    planish(["sweep", "merge", text(&out)]).exits(75, &["10 of 10 jobs are not done", "retry error: "]);
+        .exits(75, &["1 of 1 jobs are not done; run the same command again", "retry: "]);
+    planish(["sweep", "merge", text(&out)]).exits(75, &["10 of 10 jobs are not done", "retry "]);
     planish(arguments).exits(0, &["1 jobs done now"]);
 }
 

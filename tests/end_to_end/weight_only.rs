@@ -92,8 +92,8 @@ fn each_weight_has_the_bits_that_are_asked_for() {
         WeightForm::Float { reason } => reason.clone(),
         form => panic!("{form}"),
     };
-    assert_eq!(reason("mlp.up_proj"), "`mlp` of --keep matches");
-    assert_eq!(reason("o_proj"), "`o_proj` of --keep matches");
+    assert_eq!(reason("mlp.up_proj"), "`mlp` of keep matches");
+    assert_eq!(reason("o_proj"), "`o_proj` of keep matches");
     // A tied table is the head.
     let tied = folder.path().join("tied");
     planish_compile(&golden("gpt2"), &tied, &["--int4", "--recipe", "block-size=16"]).exits(0, &[]);
@@ -246,7 +246,7 @@ fn options_that_change_nothing_say_so() {
     };
     let llama = golden("llama");
     warned(&llama, &["--int4", "--keep", "@head=int8", "--keep", "."], &["--keep @head changed nothing"]);
-    warned(&llama, &["--int4", "--keep", "."], &["--int4 quantized nothing", "of --keep matches"]);
+    warned(&llama, &["--int4", "--keep", "."], &["--int4 quantized nothing", "of keep matches"]);
     assert!(weights(&out).iter().all(|planned| planned.form.codes().is_none()));
 }
 

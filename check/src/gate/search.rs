@@ -33,7 +33,7 @@ impl Trials for Search<'_> {
     type Made = Compiled;
 
     fn make(&mut self, quantizations: Quantizations) -> Result<Compiled> {
-        let options = self.options.clone().with_quantizations(quantizations);
+        let options = self.options.clone().with_quantizations(Some(&quantizations));
         compile(self.model, &self.folder, &options, &*self.observer.compilation())
     }
 

@@ -72,6 +72,7 @@ impl Head {
         warn: &mut dyn FnMut(&str),
     ) -> Result<Self> {
         let (folder, task) = (artifact.folder.display(), artifact.manifest.task);
+        artifact.manifest.parts.first().map_or(Ok(()), Artifact::refuse_rank)?;
         let [part] = artifact.manifest.parts.as_slice() else {
             let verb = match task {
                 Some(Task::AutomaticSpeechRecognition) => "`planish transcribe` writes down what recordings say",

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use planish_artifact::backend::RuntimeSettings;
 use planish_artifact::manifest::{Input, PartManifest};
 use planish_artifact::verification::{CaseReport, ReferenceKind, Report, Skipped, Tolerances, is_quantized};
 use planish_artifact::{Artifact, note_elsewhere, runtime};
+use planish_compiler::request::RequestError;
 use planish_compiler::source::{self, SourceModel};
 use planish_data::inputs::{InputSpec, TokenSamples, Values, specs};
 use planish_data::tokenizer::ctc::{fewest_samples, frame_samples};
@@ -90,8 +91,16 @@ fn report(
     note: &mut dyn FnMut(&str),
 ) -> Result<Report> {
     // All ranks run on the reference interpreter, which is where they exchange tensors without devices.
-    let runtime: &dyn Runtime =
-        if artifact.manifest.tensor_parallel.is_some() { &Interpreter::default() } else { runtime };
+    let has_ranks = artifact.manifest.tensor_parallel.is_some();
+    let interpreter = Interpreter::default();
+    if has_ranks && options.settings.runtime.is_some() && runtime.name() != interpreter.name() {
+        bail!(RequestError(format!(
+            "--runtime {}: ranks exchange tensors on {} alone without GPUs; leave the option out",
+            runtime.name(),
+            interpreter.name()
+        )));
+    }
+    let runtime: &dyn Runtime = if has_ranks { &interpreter } else { runtime };
     let mut verification = Verification { artifact, model, source, options, note };
     let mut report = verification.on(runtime)?;
     if !artifact.computes_in_half() || runtime.arithmetic(artifact.computes()) != Arithmetic::Wider {

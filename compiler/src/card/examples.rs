@@ -153,8 +153,8 @@ pub(super) fn of(artifact: &Artifact, environment: &Environment<'_>) -> Result<V
 pub(super) fn notes(artifact: &Artifact) -> Result<Vec<String>> {
     if let Some(cut) = &artifact.manifest.tensor_parallel {
         let how = format!(
-            "The model is cut for {} GPUs, which run their graphs at the same time and exchange sums by NCCL: TensorRT has an engine for \
-             each graph. `planish verify` runs all of them together on the processor.",
+            "The model is cut for {} GPUs, which run their graphs at the same time and exchange sums by NCCL. TensorRT runs an \
+             engine of each graph; ONNX Runtime loads none of the graphs. `planish verify` runs all of them together on the processor.",
             cut.ranks
         );
         return Ok(vec![how]);

@@ -76,7 +76,7 @@ fn library(manifest: &Manifest) -> &'static str {
     let format = format(manifest);
     match manifest.runtime_package {
         _ if format == Format::GRAPH => "planish",
-        _ if format == Format::ENGINE => "tensorrt",
+        _ if format == Format::ENGINE || manifest.tensor_parallel.is_some() => "tensorrt",
         RuntimePackage::Genai => "onnxruntime-genai",
         RuntimePackage::TransformersJs => "transformers.js",
         RuntimePackage::SentenceTransformers => "sentence-transformers",

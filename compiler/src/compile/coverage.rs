@@ -6,6 +6,8 @@ use planish_artifact::coverage::{Coverage, Left};
 use planish_ir::{Graph, Node, Op, ValueId, Weight};
 use planish_passes::quantize::{Quantization, WeightForm, WeightPlan, weights_of_codes};
 
+use crate::quantize::BY_LIMITS;
+
 /// Weights of fewer elements, and vectors, are not counted: there is nothing to gain.
 const LEAST: usize = 256;
 
@@ -40,7 +42,7 @@ pub(super) fn coverage(
         } else if weight.dtype().is_float() {
             let result = &graph.value(node.outputs[0]).name;
             let planned = reasons.get(result.as_str()).or_else(|| reasons.get(value.name.as_str()));
-            let reason = planned.map_or_else(|| unplanned(&node.op).to_owned(), |reason| (*reason).to_owned());
+            let reason = planned.map_or_else(|| unplanned(&node.op), |reason| without_figures(reason)).to_owned();
             coverage.add(Left { operator: operator(&node.op), weights: 1, elements, reason });
         }
     }
@@ -84,6 +86,11 @@ fn reasons<'a>(quantization: Option<&'a Quantization>, weights: Option<&'a Weigh
         }
     }
     reasons
+}
+
+/// A reason without what a search measured, which is another one for each step.
+fn without_figures(reason: &str) -> &str {
+    reason.find(BY_LIMITS).map_or(reason, |at| &reason[..at + BY_LIMITS.len()])
 }
 
 /// Why an operator that no plan has takes a weight of floats.

@@ -91,14 +91,14 @@ impl CompileOptions {
         }
     }
 
-    /// The same, where it is known what becomes of the inputs and weights of these parts.
+    /// The same, where it is known what becomes of the inputs and weights of the parts, if it is.
     #[must_use]
-    pub fn with_quantizations(mut self, known: Quantizations) -> Self {
-        if let Some(quantize) = &mut self.quantize {
-            quantize.known = known.layers;
+    pub fn with_quantizations(mut self, known: Option<&Quantizations>) -> Self {
+        if let (Some(quantize), Some(known)) = (&mut self.quantize, known) {
+            quantize.known.clone_from(&known.layers);
         }
-        if let Some(quantize) = &mut self.quantize_weights {
-            quantize.known = known.weights;
+        if let (Some(quantize), Some(known)) = (&mut self.quantize_weights, known) {
+            quantize.known.clone_from(&known.weights);
         }
         self
     }

@@ -28,6 +28,9 @@ pub enum Place {
     Weight(String, usize),
 }
 
+/// Why a search gave something more precision. What it bought comes after it.
+pub const BY_LIMITS: &str = "chosen by --max-loss";
+
 /// The kind of the groups that are layers.
 pub const LAYERS: usize = 1;
 

@@ -23,7 +23,7 @@ use progress::{Progress, operations};
 use spill::Spill;
 
 pub use candidates::Quantizations;
-pub use candidates::{Candidate, LAYERS, Place};
+pub use candidates::{BY_LIMITS, Candidate, LAYERS, Place};
 pub use document::read_plans;
 pub use progress::QuantizeProgress;
 pub use weights::WeightOptions;

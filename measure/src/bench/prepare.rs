@@ -270,8 +270,14 @@ impl<'a> Compiling<'a> {
     /// The form in float32 that a search finds, with how it runs.
     fn tuned(&self, options: &TuneOptions) -> Result<Entrant> {
         let (recipe, folder) = (read(&self.request.recipe)?, self.folder.folder().join("tuned"));
-        let model =
-            Model { source: self.model, backend: LOCAL, recipe: &recipe, fusion: true, gate: None, is_kept: false };
+        let model = Model {
+            source: self.model,
+            backend: LOCAL,
+            recipe: &recipe,
+            fusion: true,
+            gate: None,
+            is_within_limits: false,
+        };
         let Tuned { tuning, recipe: won, .. } = tune(&model, self, options, &mut Searching(self.observer))?;
         std::fs::create_dir_all(&folder)?;
         let mut entrant = Entrant::compiled(self.model, &FLOAT, (&won, &folder), None, self.observer)?;

@@ -210,13 +210,14 @@ impl Grid<'_> {
         Ok(Input { path: path.to_owned(), blake3 })
     }
 
-    /// The arguments that compile a form.
-    fn compiling(&self, form: &Form, more: &[&str]) -> Vec<String> {
+    /// The arguments that compile a form. A verification holds a part of the data for calibration out, so that a form with such data
+    /// is verified in all of its jobs: their artifacts are the same.
+    fn compiling(&self, form: &Form, kind: JobKind) -> Vec<String> {
         let mut words = vec!["compile", "{model}", "--output", ARTIFACT];
         words.extend(form.calibrate.iter().flat_map(|_| ["--calibrate", "{calibrate}"]));
         words.extend(form.recipe.iter().flat_map(|_| ["--recipe", "{recipe}"]));
         words.extend(form.options.iter().map(String::as_str));
-        words.extend(more);
+        words.extend((kind == JobKind::Compile || form.calibrate.is_some()).then_some("--verify"));
         self.threaded(&words)
     }
 
@@ -227,7 +228,7 @@ impl Grid<'_> {
 
     fn compile(&self, model: &Named, form: &Form) -> Result<Job> {
         let mut job = self.job(JobKind::Compile, model, form, None)?;
-        job.commands.push(self.compiling(form, &["--verify"]));
+        job.commands.push(self.compiling(form, JobKind::Compile));
         Ok(job.identified())
     }
 
@@ -236,7 +237,7 @@ impl Grid<'_> {
         job.inputs.insert("data".to_owned(), self.input(&data.path, false)?);
         let mut words = vec!["evaluate", ARTIFACT, "--data", "{data}", "--reference", "{model}"];
         words.extend(data.options.iter().map(String::as_str));
-        job.commands.extend([self.compiling(form, &[]), self.threaded(&words)]);
+        job.commands.extend([self.compiling(form, JobKind::Evaluate), self.threaded(&words)]);
         Ok(job.identified())
     }
 
@@ -247,7 +248,7 @@ impl Grid<'_> {
         let mut words = vec!["bench", ARTIFACT, "--reference", "{model}", "--batch", &batch];
         words.extend(seq.iter().flat_map(|seq| ["--seq", seq.as_str()]));
         words.extend(self.plan.bench.iter().map(String::as_str));
-        job.commands.extend([self.compiling(form, &[]), self.threaded(&words)]);
+        job.commands.extend([self.compiling(form, JobKind::Bench), self.threaded(&words)]);
         Ok(job.identified())
     }
 }

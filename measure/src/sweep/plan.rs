@@ -97,6 +97,9 @@ pub struct Shape {
 /// Options that a plan cannot have: the sweep gives them.
 const OWN: [&str; 5] = ["-o", "--output", "--json", "--threads", "--verify"];
 
+/// Options that `bench` of a plan cannot have: a job measures one form at one shape of the plan.
+const OF_BENCH: [&str; 3] = ["--batch", "--precision", "--seq"];
+
 /// Options that a plan cannot have: they name files, whose digests no job would have or which all jobs would write; several contestants,
 /// whose figures would have one name; a part of the data; or a search, which finds one thing or another.
 const UNKNOWN: [&str; 14] = [
@@ -186,14 +189,21 @@ impl Plan {
             }
         }
         let options = self.forms.iter().flat_map(|of| &of.options).chain(self.data.iter().flat_map(|of| &of.options));
-        let is_own = |option: &&String| OWN.iter().any(|own| *option == own || option.starts_with(&format!("{own}=")));
+        let is_one = |option: &str, names: &[&str]| {
+            names
+                .iter()
+                .any(|name| option.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('=')))
+        };
+        if let Some(option) = self.bench.iter().find(|option| is_one(option, &OF_BENCH)) {
+            return wrong(format!(
+                "`{option}` is no option of `bench`: `shapes` and `forms` of the plan say what is measured"
+            ));
+        }
         let mut all = options.chain(&self.bench);
-        if let Some(option) = all.clone().find(is_own) {
+        if let Some(option) = all.clone().find(|option| is_one(option, &OWN)) {
             return wrong(format!("the sweep itself gives `{option}`; leave it out of the options"));
         }
-        let is_unknown =
-            |option: &&String| UNKNOWN.iter().any(|name| *option == name || option.starts_with(&format!("{name}=")));
-        if let Some(option) = all.find(is_unknown) {
+        if let Some(option) = all.find(|option| is_one(option, &UNKNOWN)) {
             return wrong(format!(
                 "`{option}` is no option of a plan: what it names has no digest or no row of its own. Forms have `calibrate` and \
                  `recipe`, and the plan has `data`"

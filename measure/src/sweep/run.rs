@@ -231,9 +231,12 @@ impl<'a> Runner<'a> {
             }
         }
         let output = last.context("the job has no command")?;
-        let (status, code, error) = outcome(&output);
+        let (mut status, code, mut error) = outcome(&output);
         let [figures, times] =
             if status == Status::Retry { Figures::default() } else { figures(job.kind, &output.stdout) };
+        if status == Status::Done && figures.is_empty() && times.is_empty() {
+            (status, error) = (Status::Failed, Some("the command printed no figures as JSON".to_owned()));
+        }
         let ran = Ran {
             host: self.host.clone(),
             cpu: self.cpu.clone(),
@@ -270,7 +273,8 @@ fn outcome(output: &Output) -> (Status, Option<u8>, Option<String>) {
     };
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
     let errors = lines.iter().position(|line| line.starts_with("error: ")).unwrap_or(0);
-    let mut error = lines[errors..].join("\n");
+    let all = lines[errors..].join("\n");
+    let mut error = all.strip_prefix("error: ").unwrap_or(&all).to_owned();
     error.truncate(error.floor_char_boundary(ERROR_BYTES));
     if error.is_empty() {
         error = output.status.to_string();

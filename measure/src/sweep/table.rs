@@ -1,6 +1,7 @@
 //! The tables of a sweep. `table.json` and `table.csv` have what does not depend on time, so they are the same byte for byte
 //! whoever ran the jobs; `times.json` and `times.csv` have the rest.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -44,14 +45,34 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The columns of the printed table after those that name the job, each with the figures of which it has the first that is there.
-const SHOWN: [(&str, &[&str]); 5] = [
-    ("cosine", &["embeddings.mean_cosine", "predictions.mean_cosine", "verification.cosine", "accuracy.cos"]),
-    ("top-1 %", &["predictions.top1_agreement"]),
-    ("perplexity", &["perplexity.ratio"]),
-    ("max rel", &["verification.max_rel", "accuracy.max_rel"]),
-    ("ms", &["latency_ms.p50"]),
+/// A column of the printed table: its title, the figures of which it has the first that is there, and the worse of two of several parts.
+type Column<'a> = (Cow<'a, str>, &'a [&'a str], fn(f64, f64) -> f64);
+
+/// The columns after those that name the job, before those of times.
+const SHOWN: [Column<'static>; 4] = [
+    (
+        Cow::Borrowed("cosine"),
+        &["embeddings.mean_cosine", "predictions.mean_cosine", "verification.cosine", "accuracy.cos"],
+        f64::min,
+    ),
+    (Cow::Borrowed("top-1 %"), &["predictions.top1_agreement"], f64::min),
+    (Cow::Borrowed("perplexity"), &["perplexity.ratio"], f64::max),
+    (Cow::Borrowed("max rel"), &["verification.max_rel", "accuracy.max_rel"], f64::max),
 ];
+
+/// The figure of the columns of times.
+const LATENCY: &str = "latency_ms.p50";
+
+/// The figure of a result that a column shows; of a decoder, whose names begin with the part, the worse of prompt and step.
+fn value(result: &JobResult, (_, names, worse): &Column<'_>) -> Option<f64> {
+    let figures = || result.figures.iter().chain(&result.times);
+    let of = |name: &&str| {
+        let is_own = |own: &str| own == *name || own.split_once('.').is_some_and(|(_, of_part)| of_part == *name);
+        let all = figures().filter(|(own, _)| is_own(own)).filter_map(|(_, value)| value.as_f64());
+        all.reduce(worse)
+    };
+    names.iter().find_map(of)
+}
 
 impl Merged {
     /// Writes the tables into the output folder.
@@ -83,22 +104,27 @@ impl Merged {
     /// The table for a person.
     #[must_use]
     pub fn text(&self) -> String {
-        let value = |result: &JobResult, names: &[&str]| {
-            let of = |name: &&str| result.figures.get(*name).or_else(|| result.times.get(*name))?.as_f64();
-            names.iter().find_map(of)
-        };
-        let shown: Vec<_> =
-            SHOWN.iter().filter(|(_, names)| self.0.iter().any(|result| value(result, names).is_some())).collect();
+        // Decoders have a time of the prompt and one of a step.
+        let timed = self.0.iter().flat_map(|result| result.times.keys());
+        let timed: BTreeSet<&str> = timed.map(String::as_str).filter(|name| name.ends_with(LATENCY)).collect();
+        let title =
+            |name: &str| format!("{} ms", name.trim_end_matches(LATENCY).trim_end_matches('.')).trim().to_owned();
+        let timed: Vec<([&str; 1], String)> = timed.into_iter().map(|name| ([name], title(name))).collect();
+        let times =
+            timed.iter().map(|(name, title)| (Cow::Borrowed(title.as_str()), &name[..], f64::max as fn(_, _) -> _));
+        let all = SHOWN.iter().cloned().chain(times);
+        let shown: Vec<Column<'_>> =
+            all.filter(|column| self.0.iter().any(|result| value(result, column).is_some())).collect();
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN);
         table.set_header(
-            ["model", "form", "job", "on", "status"].into_iter().chain(shown.iter().map(|(title, _)| *title)),
+            ["model", "form", "job", "on", "status"].into_iter().chain(shown.iter().map(|(title, ..)| title.as_ref())),
         );
         for result in &self.0 {
             let job = &result.job;
             let on = job.on.as_deref().unwrap_or_default();
             let named = [&job.model, &job.form, job.kind.name(), on, result.status.name()].map(str::to_owned);
-            let numbers = shown.iter().map(|(_, names)| value(result, names).map_or_else(String::new, number));
+            let numbers = shown.iter().map(|column| value(result, column).map_or_else(String::new, number));
             table.add_row(named.into_iter().chain(numbers));
         }
         table.column_iter_mut().skip(5).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
@@ -165,5 +191,23 @@ mod tests {
         assert!(one[1].starts_with("id,kind,model,form,on,status,cosine\n"), "{}", one[1]);
         assert!(one[2].contains("\"one\"") && one[3].lines().nth(1).unwrap().ends_with("1.25,1.5"), "{}", one[3]);
         assert!(text.contains("evaluate a f32, texts failed: ") && text.contains(" 1.25 |"), "{text}");
+    }
+
+    /// A decoder has a column for the time of the prompt and one for that of a step, and the worse of both accuracies.
+    #[test]
+    fn decoders_have_the_times_of_prompt_and_step() {
+        let (_place, plan) = planned();
+        let jobs = Jobs::of(&plan, None).unwrap();
+        let mut of = result(&jobs.jobs[0], Status::Done);
+        of.figures.clear();
+        for (part, cosine, ms) in [("prompt", 0.75, 20.5), ("step", 0.5, 3.25)] {
+            of.figures.insert(format!("{part}.accuracy.cos"), cosine.into());
+            of.times.insert(format!("{part}.latency_ms.p50"), ms.into());
+        }
+        let text = Merged(vec![of]).text();
+        let cells = |line: &str| line.split('|').skip(6).map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(cells(lines[0]), ["cosine", "prompt ms", "step ms", ""]);
+        assert_eq!(cells(lines[2]), ["0.5", "20.5", "3.25", ""]);
     }
 }

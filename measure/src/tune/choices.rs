@@ -52,7 +52,7 @@ pub struct Choice {
     pub values: fn(&Subject<'_>) -> Result<Vec<String>, String>,
 }
 
-/// All choices, in the order in which a search varies them.
+/// All choices, in the order in which a search varies them: those that need data come last.
 pub const CHOICES: &[Choice] = &[
     Choice { name: "attention", rounds: false, values: |of| of_attention(of, "attention", "operator") },
     Choice { name: "token_order", rounds: false, values: |of| of_attention(of, "token_order", "batch-major") },
@@ -60,13 +60,13 @@ pub const CHOICES: &[Choice] = &[
     Choice { name: "biases", rounds: false, values: biases },
     Choice { name: "cache", rounds: false, values: cache },
     Choice { name: "accuracy_level", rounds: false, values: accuracy_level },
+    Choice { name: "threads", rounds: false, values: threads },
+    Choice { name: "spin", rounds: false, values: spin },
     Choice { name: "dynamic", rounds: true, values: dynamic },
     Choice { name: "split_columns", rounds: true, values: split_columns },
     Choice { name: "max_layer_loss", rounds: true, values: max_layer_loss },
     Choice { name: "block_size", rounds: true, values: block_size },
     Choice { name: "keep", rounds: true, values: keep },
-    Choice { name: "threads", rounds: false, values: threads },
-    Choice { name: "spin", rounds: false, values: spin },
     Choice { name: TARGET, rounds: false, values: targets },
 ];
 
@@ -81,6 +81,9 @@ const RUN: [&str; 2] = ["threads", "spin"];
 
 /// The least share of the operations that an operator has whose form is varied.
 const LEAST_SHARE: f64 = 0.002;
+
+/// The share of the operations above which those of layers with codes count as found.
+const LEAST_COUNTED: f64 = 0.1;
 
 /// The most roles of layers that are kept in float one by one.
 const MOST_ROLES: usize = 6;
@@ -158,7 +161,7 @@ fn calibrated(of: &Subject<'_>, member: &str) -> Result<(), String> {
         Some(Precision::Int8) if of.recipe.plan.is_some() => "the recipe has plans of inputs",
         Some(Precision::Int8) if of.manifest.calibration.is_some() => return Ok(()),
         Some(Precision::Int8) => "no data calibrated it",
-        _ => "no inputs of layers have 8 bits",
+        _ => "it is for --int8",
     };
     Err(why.to_owned())
 }
@@ -200,7 +203,7 @@ fn keep(of: &Subject<'_>) -> Result<Vec<String>, String> {
     match of.recipe.quantized() {
         Some(Precision::Int4) => bits_of_head(of),
         Some(Precision::Int8) => layers_in_float(of),
-        _ => Err("no weights have 4 bits, and no inputs of layers 8".to_owned()),
+        _ => Err("it is for --int8 and --int4".to_owned()),
     }
 }
 
@@ -220,20 +223,30 @@ fn layers_in_float(of: &Subject<'_>) -> Result<Vec<String>, String> {
         return Err("the recipe has plans of inputs".to_owned());
     }
     let plans = of.manifest.parts.iter().filter_map(|part| part.quantization.as_ref());
-    let mut roles: BTreeMap<String, f64> = BTreeMap::new();
-    for input in plans.flat_map(|plan| &plan.inputs).filter(|input| input.activation.codes().is_some()) {
-        let Some(layer) = input.layers.first() else { continue };
-        let is_said = of.recipe.keep.iter().any(|keep| keep.is_pattern() && keep.pattern.is_match(layer));
-        // What is not counted is not pruned.
-        let share = |layer: &String| of.shares.as_ref().and_then(|shares| shares.operators.get(layer)).unwrap_or(&1.0);
-        if !is_said {
-            *roles.entry(role(layer)).or_default() += input.layers.iter().map(share).sum::<f64>();
+    let inputs = plans.flat_map(|plan| &plan.inputs).filter(|input| input.activation.codes().is_some());
+    let is_said = |layer: &str| of.recipe.keep.iter().any(|keep| keep.is_pattern() && keep.pattern.is_match(layer));
+    let share = |layer: &String| of.shares.as_ref().and_then(|shares| shares.operators.get(layer)).unwrap_or(&0.0);
+    let (mut roles, mut said) = (BTreeMap::<String, f64>::new(), false);
+    for input in inputs {
+        match input.layers.first() {
+            Some(layer) if is_said(layer) => said = true,
+            Some(layer) => *roles.entry(role(layer)).or_default() += input.layers.iter().map(share).sum::<f64>(),
+            None => {}
         }
     }
-    let mut roles: Vec<(String, f64)> = roles.into_iter().filter(|(_, share)| *share >= LEAST_SHARE).collect();
+    if roles.is_empty() {
+        return Err(if said { "the recipe says it" } else { "no inputs of layers have 8 bits" }.to_owned());
+    }
+    // Layers of an ONNX graph have other names once they are raised, and none of their operations is found.
+    let is_counted = roles.values().sum::<f64>() > LEAST_COUNTED;
+    let mut roles: Vec<(String, f64)> =
+        roles.into_iter().filter(|(_, share)| !is_counted || *share >= LEAST_SHARE).collect();
     roles.sort_by(|one, other| other.1.total_cmp(&one.1));
     let values: Vec<String> = roles.into_iter().take(MOST_ROLES).map(|(role, _)| format!("{role}=float")).collect();
-    if values.is_empty() { Err("no inputs of layers have 8 bits".to_owned()) } else { Ok(values) }
+    match values.is_empty() {
+        true => Err(format!("no role of layers has {:.1} % of the operations", 100.0 * LEAST_SHARE)),
+        false => Ok(values),
+    }
 }
 
 /// The pattern of a name and of those that differ from it in numbers only.

@@ -69,8 +69,8 @@ pub struct Model<'a> {
     pub fusion: bool,
     /// The data that says what forms cost that round other numbers; without it they are not tried.
     pub gate: Option<&'a Gate>,
-    /// Whether `--max-loss` chose what has more precision, in all forms alike.
-    pub is_kept: bool,
+    /// Whether all forms have the precision that the default one needed for limits, so that none rounds other numbers.
+    pub is_within_limits: bool,
 }
 
 /// What a search came to.
@@ -141,12 +141,19 @@ pub fn tune(
     let (mut dimensions, mut left_out) = (Vec::new(), Vec::new());
     for Choice { name, rounds, values } in CHOICES {
         let values = values(&subject).and_then(|values| match model.gate {
-            _ if model.is_kept && (*rounds || *name == TARGET) => Err(KEPT.to_owned()),
+            _ if model.is_within_limits && *rounds => Err(WITHIN_LIMITS.to_owned()),
+            _ if model.is_within_limits && *name == TARGET => Err(OTHER_LIMITS.to_owned()),
             None if *rounds => Err(NO_DATA.to_owned()),
             _ => Ok(values),
         });
         match values {
-            Ok(values) => dimensions.push(Dimension { name, values, rounds: *rounds, is_told: *name == TARGET }),
+            // Forms of a race are all loaded at once.
+            Ok(values) => dimensions.extend(values.chunks(MOST_RACED).map(|values| Dimension {
+                name,
+                values: values.to_vec(),
+                rounds: *rounds,
+                is_told: *name == TARGET,
+            })),
             Err(why) => {
                 let why = format!("left out: {why}");
                 left_out.push(Tried { choice: name, value: None, ratio: None, kept: false, why });
@@ -180,11 +187,17 @@ pub fn tune(
     Ok(Tuned { tuning, recipe, found: Some(found) })
 }
 
+/// The most values of a choice in one race.
+const MOST_RACED: usize = 3;
+
 /// Why a choice is left out that rounds other numbers.
 const NO_DATA: &str = "it rounds other numbers, and no data is held out to say what that costs: add --evaluate FILE, or --verify beside --calibrate";
 
-/// Why it is left out where layers have more precision.
-const KEPT: &str = "--max-loss chose what has more precision";
+/// Why it is left out where the default form needed more precision.
+const WITHIN_LIMITS: &str = "--max-loss chose what has more precision";
+
+/// Why another target is left out there.
+const OTHER_LIMITS: &str = "its form would need a search of its own for --max-loss";
 
 /// The time for which idle threads poll where all cores are free. A step of a decoder has gaps of some ten microseconds between
 /// its products; polling longer gains nothing, and keeps a core busy while a person types.

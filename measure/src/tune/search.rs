@@ -45,6 +45,8 @@ pub trait Trials {
     /// # Errors
     /// When the best cannot be measured.
     fn race(&mut self, best: &Candidate, others: &[Candidate], time: Duration) -> Result<Vec<Outcome>>;
+    /// About how long it takes to judge a candidate.
+    fn judging(&self) -> Duration;
     /// Why a candidate that rounds other numbers is less accurate than it may be, if it is.
     fn judge(&mut self, candidate: &Candidate) -> Option<String>;
 }
@@ -98,7 +100,8 @@ const NO_SECOND: &str = "faster in one race; no time for a second";
 /// # Errors
 /// When the default form cannot be measured.
 pub fn search(dimensions: &[Dimension], trials: &mut dyn Trials, limit: Duration) -> Result<Found> {
-    let mut search = Search { trials, limit, best: Candidate::default(), tried: Vec::new(), rows: BTreeMap::new() };
+    let (tried, rows, steps) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let mut search = Search { trials, limit, best: Candidate::default(), tried, rows, steps };
     for walk in [Walk::All, Walk::Open] {
         let open: Vec<&Dimension> =
             dimensions.iter().filter(|dimension| !search.values(dimension, walk).is_empty()).collect();
@@ -125,6 +128,8 @@ struct Search<'a> {
     tried: Vec<Tried>,
     /// What was raced with which best form, and where it is in what was tried.
     rows: BTreeMap<(Candidate, Candidate), usize>,
+    /// The forms that were the best in turn, the times of the second races in which they became so, and where they are in what was tried.
+    steps: Vec<(Candidate, Ratio, usize)>,
 }
 
 impl Search<'_> {
@@ -155,19 +160,22 @@ impl Search<'_> {
     /// Tries the values of a choice around the best form. With it so many choices are left in this walk.
     fn vary(&mut self, dimension: &Dimension, walk: Walk, left: usize) -> Result<()> {
         let name = dimension.name;
-        let values = self.values(dimension, walk);
-        let others: Vec<Candidate> = values.iter().map(|value| self.other(dimension, value)).collect();
-        if others.is_empty() {
-            return Ok(());
-        }
+        let mut values = self.values(dimension, walk);
+        let mut others: Vec<Candidate> = values.iter().map(|value| self.other(dimension, value)).collect();
         // The second walk has as much time. A value that wins is raced twice, and with the default form at last.
         let races = if walk == Walk::All { 2 * left } else { left };
-        let Some(share) = self.share(self.trials.preparing(&others), races + 2) else {
-            let untried =
-                |value: &&String| !self.tried.iter().any(|of| of.choice == name && of.value.as_ref() == Some(value));
-            let untried: Vec<String> = values.into_iter().filter(untried).cloned().collect();
-            self.tried.extend(untried.into_iter().map(|value| said(name, value, None, TIME_IS_UP)));
-            return Ok(());
+        let share = loop {
+            if others.is_empty() {
+                return Ok(());
+            }
+            match self.share(self.trials.preparing(&others), races + 2) {
+                Some(share) => break share,
+                // As many are tried as can be prepared.
+                None => {
+                    others.pop();
+                    self.leave_out(name, values.pop());
+                }
+            }
         };
         let outcomes = self.trials.race(&self.best, &others, share)?;
         let mut won: Vec<(usize, f64)> = Vec::new();
@@ -184,7 +192,9 @@ impl Search<'_> {
                     said(name, value, Some(ratio), verdict(&ratio))
                 }
             };
-            let row = *self.rows.entry((self.best.clone(), others[at].clone())).or_insert(self.tried.len());
+            let is_its = |of: &Tried| of.choice == name && of.value == tried.value && of.why == TIME_IS_UP;
+            let place = self.tried.iter().position(is_its).unwrap_or(self.tried.len());
+            let row = *self.rows.entry((self.best.clone(), others[at].clone())).or_insert(place);
             rows.push(row);
             match self.tried.get_mut(row) {
                 // A longer race that did not end says nothing new.
@@ -201,24 +211,33 @@ impl Search<'_> {
         }
         won.sort_by(|one, other| one.1.total_cmp(&other.1));
         for (at, _) in won {
-            let refused = match (dimension.rounds, self.share(Duration::ZERO, 1)) {
+            let refused = match (dimension.rounds, self.share(self.trials.judging(), 1)) {
                 (false, _) => None,
                 (true, None) => Some(NO_SECOND.to_owned()),
                 (true, Some(_)) => self.trials.judge(&others[at]),
             };
             match refused {
                 Some(why) => self.tried[rows[at]].why = why,
-                None => return self.confirm(&others[at], rows[at], races),
+                None if self.confirm(&others[at], rows[at], races)? => break,
+                None => {}
             }
         }
         Ok(())
     }
 
-    /// Races a candidate that won once a second time, and keeps it if it wins again. `at` is its row in what was tried.
-    fn confirm(&mut self, other: &Candidate, at: usize, races: usize) -> Result<()> {
+    /// Says that a value was not tried, if it never was.
+    fn leave_out(&mut self, name: &'static str, value: Option<&String>) {
+        let is_its = |of: &Tried, value: &String| of.choice == name && of.value.as_ref() == Some(value);
+        if let Some(value) = value.filter(|value| !self.tried.iter().any(|of| is_its(of, value))) {
+            self.tried.push(said(name, value.clone(), None, TIME_IS_UP));
+        }
+    }
+
+    /// Races a candidate that won once a second time, and keeps it if it wins again: whether it does. `at` is its row in what was tried.
+    fn confirm(&mut self, other: &Candidate, at: usize, races: usize) -> Result<bool> {
         let Some(share) = self.share(Duration::ZERO, races + 1) else {
             NO_SECOND.clone_into(&mut self.tried[at].why);
-            return Ok(());
+            return Ok(false);
         };
         let again = self.trials.race(&self.best, std::slice::from_ref(other), share)?;
         let tried = &mut self.tried[at];
@@ -230,37 +249,43 @@ impl Search<'_> {
                 why.clone_into(&mut tried.why);
                 if tried.kept {
                     self.best = other.clone();
+                    self.steps.push((other.clone(), *ratio, at));
                 }
             }
             Some(Outcome::Failed(why)) => tried.why.clone_from(why),
             Some(Outcome::Unfinished) | None => NO_SECOND.clone_into(&mut tried.why),
         }
-        Ok(())
+        Ok(tried.kept)
     }
 
-    /// Measures the best form next to the default one, which is kept where the best is not faster.
+    /// Measures the best form next to the default one, which is kept where the best is not faster. Where no time is left for that, the
+    /// first step is the best form, which was raced with the default twice.
     fn against_default(mut self) -> Result<Found> {
         let default = Candidate::default();
         let equal = Ratio { value: 1.0, ci95: None };
-        if self.best == default {
+        let Some((first, twice, _)) = self.steps.first().cloned() else {
             return Ok(Found { best: default, ratio: equal, tried: self.tried });
-        }
-        let least = self.limit / 20;
-        let share = self.share(Duration::ZERO, 1).unwrap_or(least).max(least);
-        let outcome = self.trials.race(&default, std::slice::from_ref(&self.best), share)?.into_iter().next();
-        let why = match outcome {
+        };
+        let least = (self.steps.len() > 1).then_some(self.limit / 20);
+        let outcome = match self.share(Duration::ZERO, 1).max(least) {
+            Some(share) => self.trials.race(&default, std::slice::from_ref(&self.best), share)?.into_iter().next(),
+            None => None,
+        };
+        let (best, ratio, kept, why) = match outcome {
             Some(Outcome::Measured(ratio)) if is_below_one(&ratio) => {
                 return Ok(Found { best: self.best, ratio, tried: self.tried });
             }
-            Some(Outcome::Measured(_)) => "not faster than the default in the last race".to_owned(),
-            Some(Outcome::Failed(why)) => why,
-            Some(Outcome::Unfinished) | None => "faster in two races; no time for the last one".to_owned(),
+            Some(Outcome::Measured(_)) => {
+                (default, equal, 0, "not faster than the default in the last race".to_owned())
+            }
+            Some(Outcome::Failed(why)) => (default, equal, 0, why),
+            Some(Outcome::Unfinished) | None => (first, twice, 1, "no time to race it with the default".to_owned()),
         };
-        for tried in self.tried.iter_mut().filter(|tried| tried.kept) {
-            tried.kept = false;
-            tried.why.clone_from(&why);
+        for (.., at) in &self.steps[kept..] {
+            self.tried[*at].kept = false;
+            self.tried[*at].why.clone_from(&why);
         }
-        Ok(Found { best: default, ratio: equal, tried: self.tried })
+        Ok(Found { best, ratio, tried: self.tried })
     }
 }
 
@@ -274,11 +299,16 @@ fn is_open_below_one(ratio: &Ratio) -> bool {
     ratio.value < 1.0 && !is_below_one(ratio)
 }
 
+/// The width of an interval below which two forms count as equally fast.
+const NARROW: f64 = 0.1;
+
 fn verdict(ratio: &Ratio) -> &'static str {
+    let is_narrow = ratio.ci95.is_some_and(|[low, high]| high - low <= NARROW);
     match ratio.significant() {
         Some(true) if ratio.value > 1.0 => "slower",
         Some(true) => "faster, but less than another value",
-        Some(false) => "as fast within the interval",
+        Some(false) if is_narrow => "as fast within the interval",
+        Some(false) => "the interval is too wide to tell",
         None => "too few runs for an interval",
     }
 }

@@ -46,6 +46,8 @@ pub(super) struct ContestTrials<'a, 'b> {
     compiled: usize,
     /// The longest that compiling one took.
     longest: Duration,
+    /// The longest that evaluating one took.
+    longest_evaluation: Duration,
     /// The model in float32, which forms are evaluated with.
     reference: Reference,
     /// The evaluations of forms, by their recipes.
@@ -76,6 +78,7 @@ impl<'a, 'b> ContestTrials<'a, 'b> {
             forms,
             compiled: 1,
             longest: took,
+            longest_evaluation: Duration::ZERO,
             reference: Reference::of_several(),
             evaluations: BTreeMap::new(),
         }
@@ -122,7 +125,9 @@ impl<'a, 'b> ContestTrials<'a, 'b> {
         }
         self.observer.step(&format!("evaluating {candidate}"));
         let compiled = self.forms.get(&key).and_then(|form| form.as_ref().ok()).context("a form that was compiled")?;
+        let start = Instant::now();
         let evaluation = gate.evaluate(compiled, self.model.source, &mut self.reference, Box::new(Silent))?;
+        self.longest_evaluation = self.longest_evaluation.max(start.elapsed());
         self.evaluations.insert(key, evaluation.clone());
         Ok(evaluation)
     }
@@ -214,6 +219,10 @@ impl Trials for ContestTrials<'_, '_> {
             .iter()
             .map(|name| failed.remove(name).map_or_else(|| outcome(&base, &of(name)), Outcome::Failed))
             .collect())
+    }
+
+    fn judging(&self) -> Duration {
+        self.longest_evaluation
     }
 
     fn judge(&mut self, candidate: &Candidate) -> Option<String> {

@@ -54,7 +54,7 @@ impl Calibration {
         if self.skipped != other.skipped {
             bail!("one table left out {} bad records of the data, and the other {}", self.skipped, other.skipped);
         }
-        self.shards = Some(both).filter(|both| !both.missing().is_empty());
+        self.shards = Some(both).filter(|both| !both.is_complete());
         self.samples += other.samples;
         self.table.merge(&other.table)?;
         Ok(self)

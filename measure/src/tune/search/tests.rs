@@ -17,6 +17,10 @@ struct Made {
     least: Duration,
     /// How long it takes to prepare a candidate.
     preparing: Duration,
+    /// How long it takes to judge one.
+    judging: Duration,
+    /// How much longer than its time a race takes.
+    overrun: Duration,
 }
 
 impl Made {
@@ -30,6 +34,8 @@ impl Made {
             rough: Vec::new(),
             least: Duration::ZERO,
             preparing: Duration::ZERO,
+            judging: Duration::ZERO,
+            overrun: Duration::ZERO,
         }
     }
 
@@ -56,7 +62,7 @@ impl Trials for Made {
     fn race(&mut self, best: &Candidate, others: &[Candidate], time: Duration) -> Result<Vec<Outcome>> {
         let noise = if time < self.least { 0.5 } else { self.noise };
         let luck = if self.lucky.contains(&self.races) { 0.9 } else { 1.0 };
-        self.spent += time;
+        self.spent += time + self.overrun;
         self.races += 1;
         let base = self.time(best).map_err(anyhow::Error::msg)?;
         let outcome = |other: &Candidate| match self.time(other) {
@@ -68,6 +74,10 @@ impl Trials for Made {
             Err(why) => Outcome::Failed(why),
         };
         Ok(others.iter().map(outcome).collect())
+    }
+
+    fn judging(&self) -> Duration {
+        self.judging
     }
 
     fn judge(&mut self, candidate: &Candidate) -> Option<String> {
@@ -142,6 +152,61 @@ fn what_cannot_be_prepared_in_time_is_not_tried() {
     assert_eq!(found.best.to_string(), "a=1");
     let why: Vec<&str> = found.tried.iter().map(|tried| tried.why.as_str()).collect();
     assert_eq!(why, ["faster in two races", TIME_IS_UP, TIME_IS_UP]);
+    // Of the values of a choice as many are tried as can be.
+    let mut made = Made { preparing: Duration::from_secs(25), ..Made::of(&[("b", "1", Ok(1.1))]) };
+    let found = search(&dimensions(&[("b", &["1", "2", "3"])]), &mut made, LIMIT).unwrap();
+    let tried: Vec<(Option<&str>, &str)> =
+        found.tried.iter().map(|tried| (tried.value.as_deref(), tried.why.as_str())).collect();
+    // The second walk has time for the last one.
+    let equal = "as fast within the interval";
+    assert_eq!((tried, made.races), (vec![(Some("3"), equal), (Some("1"), "slower"), (Some("2"), equal)], 2));
+}
+
+/// A form that was raced with the default twice is kept where no time is left for a third race; further steps are not.
+#[test]
+fn the_first_step_needs_no_last_race() {
+    let all = dimensions(&[("a", &["1"])]);
+    let mut made = Made { overrun: Duration::from_secs(40), ..Made::of(&[("a", "1", Ok(0.9))]) };
+    let found = search(&all, &mut made, LIMIT).unwrap();
+    assert_eq!((found.best.to_string(), made.races), ("a=1".to_owned(), 2));
+    assert!((found.ratio.value - 0.9).abs() < 1e-9, "{:?}", found.ratio);
+    assert!(found.tried[0].kept);
+}
+
+/// A value that holds is found behind one that had luck.
+#[test]
+fn the_next_value_is_confirmed_where_the_first_does_not_hold() {
+    struct Lucky(Made);
+    impl Trials for Lucky {
+        fn spent(&self) -> Duration {
+            self.0.spent()
+        }
+
+        fn preparing(&self, others: &[Candidate]) -> Duration {
+            self.0.preparing(others)
+        }
+
+        fn race(&mut self, best: &Candidate, others: &[Candidate], time: Duration) -> Result<Vec<Outcome>> {
+            let is_first = self.0.races == 0;
+            let mut outcomes = self.0.race(best, others, time)?;
+            if is_first {
+                outcomes[0] = Outcome::Measured(Ratio { value: 0.5, ci95: Some([0.4, 0.6]) });
+            }
+            Ok(outcomes)
+        }
+
+        fn judging(&self) -> Duration {
+            self.0.judging()
+        }
+
+        fn judge(&mut self, candidate: &Candidate) -> Option<String> {
+            self.0.judge(candidate)
+        }
+    }
+    let made = Made::of(&[("a", "1", Ok(1.0)), ("a", "2", Ok(0.8))]);
+    let found = search(&dimensions(&[("a", &["1", "2"])]), &mut Lucky(made), LIMIT).unwrap();
+    assert_eq!(found.best.to_string(), "a=2");
+    assert_eq!(found.tried[0].why, "faster in the first race alone");
 }
 
 /// What seems faster once is measured again.
