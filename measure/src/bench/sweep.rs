@@ -357,10 +357,12 @@ mod tests {
     #[test]
     fn inputs_that_a_graph_does_not_have_are_left_out() {
         let ids = || planish_eval::Tensor::new(vec![1, 2], vec![3i64, 4]).unwrap();
-        let inputs = [("position_ids".to_owned(), ids()), ("input_ids".to_owned(), ids())];
+        let keep = planish_eval::Tensor::new(vec![1, 2], vec![true, false]).unwrap();
+        let inputs = [("position_ids", ids()), ("input_ids", ids()), ("keep", keep)];
+        let inputs = inputs.map(|(name, tensor)| (name.to_owned(), tensor));
         let mut contestant = contestant("right", "embed.onnx");
         let fitted = fitted(contestant.session.session(), &inputs);
-        assert_eq!(fitted.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["input_ids"]);
+        assert_eq!(fitted.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["input_ids", "keep"]);
         contestant.session.session_mut().run(&fitted).unwrap();
     }
 

@@ -295,7 +295,7 @@ pub(super) mod tests {
         let ids: std::collections::BTreeSet<&str> = jobs.iter().map(|job| job.id.as_str()).collect();
         assert_eq!(ids.len(), jobs.len());
         let [compile, evaluate] = jobs[5].arguments(Path::new("/tmp/x")).try_into().unwrap();
-        assert_eq!(compile.join(" "), "compile a --output /tmp/x --calibrate texts --int8 --threads 1 --json");
+        assert_eq!(compile.join(" "), "compile a --output /tmp/x --calibrate texts --int8 --verify --threads 1 --json");
         assert_eq!(evaluate.join(" "), "evaluate /tmp/x --data texts --reference a --samples 4 --threads 1 --json");
     }
 

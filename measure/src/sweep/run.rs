@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(ended(0, "note: x"), (Status::Done, Some(0), None));
         let (status, code, error) = ended(1 << 8, "note: x\nerror: the model is bad\n  of such a kind\n");
         assert_eq!((status, code), (Status::Failed, Some(1)));
-        assert_eq!(error.unwrap(), "error: the model is bad\n  of such a kind");
+        assert_eq!(error.unwrap(), "the model is bad\n  of such a kind");
         assert_eq!(ended(3 << 8, "").0, Status::Failed);
         // A panic, and SIGSEGV.
         assert_eq!([ended(101 << 8, "").0, ended(11, "").0], [Status::Failed; 2]);

@@ -208,6 +208,6 @@ mod tests {
         let cells = |line: &str| line.split('|').skip(6).map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(cells(lines[0]), ["cosine", "prompt ms", "step ms", ""]);
-        assert_eq!(cells(lines[2]), ["0.5", "20.5", "3.25", ""]);
+        assert_eq!(cells(lines[2]), ["0.500", "20.5", "3.25", ""]);
     }
 }

@@ -147,7 +147,8 @@ fn time_that_is_left_goes_to_what_may_be_faster() {
 #[test]
 fn what_cannot_be_prepared_in_time_is_not_tried() {
     let all = dimensions(&[("a", &["1"]), ("b", &["1", "2"])]);
-    let mut made = Made { preparing: Duration::from_secs(40), ..Made::of(&[("a", "1", Ok(0.9))]) };
+    let (preparing, overrun) = (Duration::from_secs(40), Duration::from_secs(25));
+    let mut made = Made { preparing, overrun, ..Made::of(&[("a", "1", Ok(0.9))]) };
     let found = search(&all, &mut made, LIMIT).unwrap();
     assert_eq!(found.best.to_string(), "a=1");
     let why: Vec<&str> = found.tried.iter().map(|tried| tried.why.as_str()).collect();
