@@ -99,6 +99,14 @@ impl Tuning {
     }
 }
 
+impl fmt::Display for RunSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let threads = self.threads.map(|threads| format!("threads={threads}"));
+        let spin = self.spin.map(|spin| format!("spin={spin}"));
+        f.write_str(&threads.into_iter().chain(spin).collect::<Vec<_>>().join(" "))
+    }
+}
+
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { choices, ratio, ratio_ci95, candidates, shapes, runtime, version, .. } = self;

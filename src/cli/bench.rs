@@ -17,7 +17,7 @@ use super::bench_output::{self, Output};
 use super::bench_report::Reports;
 use super::bench_settings::BenchArguments;
 use super::numbers::Numbers;
-use super::{RuntimeArguments, Usage, hub, overwrites, tune};
+use super::{RuntimeArguments, Usage, hub, note, overwrites, tune};
 
 /// Measure the latency of artifacts next to each other
 ///
@@ -215,7 +215,13 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     };
     let mut prepared = request.prepare(&Preparing::new())?;
     let said = RunSettings { threads: arguments.threads, spin: arguments.runtimes.spin };
-    prepared.entrants.iter_mut().for_each(|entrant| entrant.run_as_tuned(said));
+    for entrant in &mut prepared.entrants {
+        let taken = entrant.run_as_tuned(said);
+        if !taken.is_default() {
+            let others = "--threads and --runtime-option spin give all artifacts the same";
+            note(&format!("{} runs with {taken}, as it was tuned; {others}", entrant.label));
+        }
+    }
     let left_out = prepared.left_out.clone();
     prepared.entrants.iter().for_each(|entrant| tune::warn_elsewhere(&entrant.artifact, &settings));
     let contest = Contest {

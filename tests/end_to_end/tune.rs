@@ -78,9 +78,10 @@ fn a_search_is_recorded_repeated_and_taken_again() {
     let threads = |more: &[&str]| {
         let bench = ["bench", text(&other), "--seq", "4", "--set", "time=0.1", "--json"];
         let done = planish([&bench, more].concat()).exits(0, &[]);
-        serde_json::from_str::<Value>(&done.stdout).unwrap()["cells"][0]["options"]["threads"].clone()
+        let is_said = done.stderr.contains("other runs with threads=1, as it was tuned");
+        (serde_json::from_str::<Value>(&done.stdout).unwrap()["cells"][0]["options"]["threads"].clone(), is_said)
     };
-    assert_eq!((threads(&[]), threads(&["--threads", "2"])), (json!(1), json!(2)));
+    assert_eq!((threads(&[]), threads(&["--threads", "2"])), ((json!(1), true), (json!(2), false)));
     let done = tuned("bert", &again, &caches, &["--tune=1x4,2x4", "--tune-time=9s"]).exits(0, &["| choice"]);
     assert!(!done.stderr.contains("tuned before"), "{}", done.stderr);
 }

@@ -71,12 +71,13 @@ impl Entrant {
         }
     }
 
-    /// Has it run as tuning found on this machine, except for what `said` has.
-    pub fn run_as_tuned(&mut self, said: RunSettings) {
-        let tuned = tuned_here(&self.artifact);
-        let RunSettings { threads, spin } = &mut self.run;
-        *threads = threads.or(tuned.threads.filter(|_| said.threads.is_none()));
-        *spin = spin.or(tuned.spin.filter(|_| said.spin.is_none()));
+    /// Has it run as tuning found on this machine, except for what `said` has: the settings that it took from there.
+    pub fn run_as_tuned(&mut self, said: RunSettings) -> RunSettings {
+        let (tuned, own) = (tuned_here(&self.artifact), self.run);
+        let threads = tuned.threads.filter(|_| said.threads.or(own.threads).is_none());
+        let spin = tuned.spin.filter(|_| said.spin.is_none() && own.spin.is_none());
+        self.run = RunSettings { threads: own.threads.or(threads), spin: own.spin.or(spin) };
+        RunSettings { threads, spin }
     }
 
     /// A form of a model that lies somewhere else, which runs as `run` says.
