@@ -86,6 +86,13 @@ fn a_rank_that_is_wrong_is_a_miss() {
     let (out, other) = (folder.path().join("out"), folder.path().join("other"));
     compile(&golden("llama"), &out, 2, &[]).exits(0, &[]);
     planish(["verify", text(&out)]).exits(0, &[]);
+    planish(["verify", text(&out), "--runtime", "reference"]).exits(0, &[]);
+    planish(["verify", text(&out), "--runtime", "ort"])
+        .exits(2, &["--runtime ort: ranks exchange tensors on reference"]);
+    let lines = folder.path().join("lines.txt");
+    fs::write(&lines, "a b").unwrap();
+    let refused = planish(["predict", text(&out), "--data", text(&lines)]);
+    refused.exits(1, &["is rank 0 of model", "`planish verify` runs all ranks here"]);
     // Both ranks have the part of the first.
     fs::copy(out.join("model_tp2_rank0.onnx"), out.join("model_tp2_rank1.onnx")).unwrap();
     let mut changed = manifest(&out);
