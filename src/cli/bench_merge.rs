@@ -24,7 +24,7 @@ pub(super) struct Arguments {
     json: Option<PathBuf>,
     /// Show all columns of the table
     #[arg(long)]
-    wide: bool,
+    all_columns: bool,
     #[command(flatten)]
     reports: Reports,
 }
@@ -42,6 +42,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     for difference in document.unlike() {
         warn(&format!("the shards were not measured alike: {difference}"));
     }
-    let output = Output { json, reports: &arguments.reports, wide: arguments.wide, widens: "--wide" };
+    let output = Output { json, reports: &arguments.reports, wide: arguments.all_columns, widens: "--all-columns" };
     write(&document, &output, Vec::new())
 }

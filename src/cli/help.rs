@@ -209,7 +209,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
         "bench merge",
         &[
             ("json", "Write or print all figures as JSON"),
-            ("wide", "Show all columns"),
+            ("all_columns", "Show all columns"),
             ("html", "Write a page of HTML"),
             ("csv", "Write CSV"),
         ],
