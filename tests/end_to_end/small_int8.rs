@@ -70,7 +70,7 @@ fn tables_of_tokens_become_codes() {
         planish_compile(&golden(name), &out, &["--int8", "--force", "--keep", "@table=float"]).exits(0, &[]);
         let kept = Manifest::read(&out).unwrap();
         let form = &kept.parts[0].quantization.as_ref().unwrap().weights[0].form;
-        assert!(form.to_string().contains("keep says so of @table"), "{form}");
+        assert!(form.to_string().contains("keep @table says so"), "{form}");
     }
     let folder = scratch();
     let refused = |more: &[&str], part: &str| {

@@ -50,8 +50,8 @@ impl Keep {
     #[must_use]
     pub fn exception(&self, usual: KeptType) -> Exception {
         let (of, reason) = match self.pattern.as_str() {
-            HEAD => (Named::Head, format!("keep says so of {HEAD}")),
-            TABLE => (Named::Table, format!("keep says so of {TABLE}")),
+            HEAD => (Named::Head, format!("keep {HEAD} says so")),
+            TABLE => (Named::Table, format!("keep {TABLE} says so")),
             pattern => (Named::Names(self.pattern.clone()), format!("`{pattern}` of keep matches")),
         };
         let ty = match self.kept {

@@ -135,7 +135,7 @@ fn what_is_kept_is_what_its_type_says() {
     let weights = resolved.quantize_weights.unwrap().settings;
     assert_eq!((types(&weights.keep), weights.bits), (all.to_vec(), Bits::Four));
     let reasons: Vec<&str> = weights.keep.0.iter().map(|exception| exception.reason.as_str()).collect();
-    assert_eq!([reasons[0], reasons[3]], ["`a` of keep matches", "keep says so of @head"]);
+    assert_eq!([reasons[0], reasons[3]], ["`a` of keep matches", "keep @head says so"]);
     let alone = resolve(&of(&["precision=fp16", "keep=.*", "keep=a=float"]).unwrap(), &ONNX, None).unwrap();
     assert_eq!(types(&alone.half.unwrap().keep), [Single, Float]);
     let int8 = of(&["precision=int8", "keep=a", "keep=@table=float", "keep=ab=int8"]).unwrap();

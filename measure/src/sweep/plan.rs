@@ -196,7 +196,7 @@ impl Plan {
         };
         if let Some(option) = self.bench.iter().find(|option| is_one(option, &OF_BENCH)) {
             return wrong(format!(
-                "`{option}` is no option of `bench`: `shapes` and `forms` of the plan say what is measured"
+                "`{option}` is no option of `bench`: `shapes` and `forms` of the plan say what is measured; leave it out"
             ));
         }
         let mut all = options.chain(&self.bench);
